@@ -112,7 +112,7 @@ _RETRIES: tuple[tuple[str, ModuleType, str, str | None], ...] = (
     ("dead_letter_keep", dead_letters, "KEEP", "seconds"),
     ("dead_letter_payload_bytes_max", dead_letters, "PAYLOAD_BYTES_MAX", "bytes"),
 )
-"""What retry policies, breakers and dead letters do unless told otherwise, and where it stands."""
+"""What retry policies, breakers and dead letters do by default, and where that is defined."""
 
 
 def _retry(name: str, module: ModuleType, constant: str, unit: str | None) -> dict[str, Any]:

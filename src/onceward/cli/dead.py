@@ -49,7 +49,7 @@ LIST_MAX = 10_000
 """Dead letters in one page, which a program reads at once. Go on with --after."""
 
 _EXAMPLE = "362b9c594b0a"
-"""The digest of the letter about charge:order-18 in live:acme, so that the examples are true."""
+"""The digest of the dead letter about charge:order-18 in live:acme, so that the examples are true."""
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -88,8 +88,8 @@ def _matching(store: Store, args: argparse.Namespace, unreadable: list[str]) -> 
 def _show(args: argparse.Namespace) -> int:
     """Show one dead letter."""
     with open_chosen_store(args) as store:
-        letter = dead_letter_of(_dead_letter_record(store, args))
-    print_dead_letter(letter, with_payload=args.payload, as_json=args.json)
+        dead_letter = dead_letter_of(_dead_letter_record(store, args))
+    print_dead_letter(dead_letter, with_payload=args.payload, as_json=args.json)
     return exit_codes.FINE
 
 
@@ -109,8 +109,8 @@ def _discard(args: argparse.Namespace) -> int:
 
 def _requeue(args: argparse.Namespace) -> int:
     """Do one operation again."""
-    letter = _send_again(args) if args.app is None else _handle_again(args)
-    _print_done({"digest": letter.digest, "requeued": True}, as_json=args.json)
+    dead_letter = _send_again(args) if args.app is None else _handle_again(args)
+    _print_done({"digest": dead_letter.digest, "requeued": True}, as_json=args.json)
     return exit_codes.FINE
 
 
@@ -121,18 +121,19 @@ def _send_again(args: argparse.Namespace) -> DeadLetter:
     seal = None if args.seal_variable is None else Sealed(_secret(args.seal_variable))
     send = dead_letter_sender(args.send_to, os.environ.get(args.token_variable, "").strip() or None)
     with open_chosen_store(args) as store:
-        letter = dead_letter_of(_dead_letter_record(store, args))
-        if letter.request is None:
+        dead_letter = dead_letter_of(_dead_letter_record(store, args))
+        if dead_letter.request is None:
             raise exit_codes.UsageError(
-                f"{letter.name} is not an HTTP request of our clients and cannot be sent: name your handlers with --app"
+                f"{dead_letter.name} is not an HTTP request of our clients and cannot be sent: "
+                "name your handlers with --app"
             )
-        box = Gate(store, scope=letter.scope).dead_letters(payload=seal or "plain")
+        box = Gate(store, scope=dead_letter.scope).dead_letters(payload=seal or "plain")
         box.handle_requests(args.send_to, send)
         try:
-            box.requeue(letter, did_not_happen=args.did_not_happen)
+            box.requeue(dead_letter, did_not_happen=args.did_not_happen)
         except Exception as error:
-            raise requeue_error(letter, error) from None
-    return letter
+            raise requeue_error(dead_letter, error) from None
+    return dead_letter
 
 
 def _secret(variable: str) -> str:
@@ -170,8 +171,8 @@ def _dead_letter_record(store: Store, args: argparse.Namespace) -> Record:
         candidates = [found] if found is not None else []
     else:
         candidates = find_records(store, args.id, Selection(kind=DEAD))
-    letter: Record = require_one([one for one in candidates if is_dead_letter(one)], args)
-    return letter
+    dead_letter: Record = require_one([one for one in candidates if is_dead_letter(one)], args)
+    return dead_letter
 
 
 def _import_dead_letter_box(path: str) -> DeadLetterBox | AsyncDeadLetterBox:

@@ -1,5 +1,7 @@
 """
-Dead letters as people and programs see them. Keys appear as digests; payloads only when asked for.
+How dead letters are printed: a row in a list, everything about one, a JSON document.
+
+Keys appear as digests; payloads only when asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ MESSAGE_CELL = 80
 
 
 def dead_letter_table(letters: list[DeadLetter]) -> str:
-    """Letters, one a line."""
+    """A table with one dead letter per line."""
     return format_table(
         _HEADINGS,
         [
@@ -34,68 +36,73 @@ def dead_letter_table(letters: list[DeadLetter]) -> str:
     )
 
 
-def print_dead_letter(letter: DeadLetter, *, with_payload: bool, as_json: bool) -> None:
-    """Print everything about one letter, but for the key; and the payload if it is asked for."""
+def print_dead_letter(dead_letter: DeadLetter, *, with_payload: bool, as_json: bool) -> None:
+    """Print everything about one dead letter except its key, and the payload only if asked for."""
     if as_json:
-        print_json(dead_letter_document(letter, with_payload=with_payload))
+        print_json(dead_letter_document(dead_letter, with_payload=with_payload))
         return
     print_text(
         format_facts(
             [
-                ("digest", letter.digest),
-                ("id", letter.id),
-                ("scope", letter.scope),
-                ("record", letter.record),
-                ("operation", letter.name),
-                ("request", letter.request),
-                ("keyed", letter.keyed),
-                ("fingerprint", letter.fingerprint),
-                ("reason", letter.reason),
-                ("effect", f"{letter.verdict.certainty.value} ({letter.verdict.kind.value})"),
-                ("retry", letter.verdict.action.value),
-                ("retry at", letter.retry_at and letter.retry_at.isoformat(timespec="seconds")),
-                ("given up", f"{letter.count} times" if letter.count != 1 else "once"),
-                ("requeued", f"{letter.requeues} times, in vain" if letter.requeues else None),
-                ("attempts", letter.attempts),
-                ("first at", letter.first_at.isoformat(timespec="seconds")),
-                ("last at", letter.last_at.isoformat(timespec="seconds")),
-                ("kept", None if letter.seconds_left is None else f"for {letter.seconds_left:,.0f} s more"),
-                ("payload", letter.payload + (f" ({letter.payload_note})" if letter.payload_note else "")),
-                ("requeue", _requeue(letter)),
+                ("digest", dead_letter.digest),
+                ("id", dead_letter.id),
+                ("scope", dead_letter.scope),
+                ("record", dead_letter.record),
+                ("operation", dead_letter.name),
+                ("request", dead_letter.request),
+                ("keyed", dead_letter.keyed),
+                ("fingerprint", dead_letter.fingerprint),
+                ("reason", dead_letter.reason),
+                ("effect", f"{dead_letter.verdict.certainty.value} ({dead_letter.verdict.kind.value})"),
+                ("retry", dead_letter.verdict.action.value),
+                ("retry at", dead_letter.retry_at and dead_letter.retry_at.isoformat(timespec="seconds")),
+                ("given up", f"{dead_letter.count} times" if dead_letter.count != 1 else "once"),
+                ("requeued", f"{dead_letter.requeues} times, in vain" if dead_letter.requeues else None),
+                ("attempts", dead_letter.attempts),
+                ("first at", dead_letter.first_at.isoformat(timespec="seconds")),
+                ("last at", dead_letter.last_at.isoformat(timespec="seconds")),
+                ("kept", None if dead_letter.seconds_left is None else f"for {dead_letter.seconds_left:,.0f} s more"),
+                (
+                    "payload",
+                    dead_letter.payload + (f" ({dead_letter.payload_note})" if dead_letter.payload_note else ""),
+                ),
+                ("requeue", _requeue(dead_letter)),
             ]
         )
     )
-    if letter.tries:
+    if dead_letter.tries:
         rows = [
-            (one.number, one.at.isoformat(timespec="seconds"), f"{one.seconds:.3f}", *one[3:]) for one in letter.tries
+            (one.number, one.at.isoformat(timespec="seconds"), f"{one.seconds:.3f}", *one[3:])
+            for one in dead_letter.tries
         ]
         print_text("\n" + format_table(_TRIES, rows, limit=MESSAGE_CELL))
     if with_payload:
-        payload = _payload(letter)
+        payload = _payload(dead_letter)
         print_text(
-            "\n" + (pretty_json(payload) if payload is not None else f"the payload is {letter.payload}: none to show")
+            "\n"
+            + (pretty_json(payload) if payload is not None else f"the payload is {dead_letter.payload}: none to show")
         )
-    if letter.may_have_happened:
+    if dead_letter.may_have_happened:
         print_text(
             "\nIt may have happened. If its record is in doubt, decide that first:\n"
-            f"  onceward records show {letter.record}"
+            f"  onceward records show {dead_letter.record}"
         )
 
 
-def _requeue(letter: DeadLetter) -> str:
+def _requeue(dead_letter: DeadLetter) -> str:
     """How it can be done again, or that it cannot."""
-    if letter.request is None:
-        return f"with your handler of {letter.name!r}"
-    if letter.payload == "omitted":
+    if dead_letter.request is None:
+        return f"with your handler of {dead_letter.name!r}"
+    if dead_letter.payload == "omitted":
         return "not from here: the request was not kept"
-    origin = origin_of(letter.request.partition(" ")[2])
-    return f"onceward dead requeue {letter.digest} --send-to {origin}"
+    origin = origin_of(dead_letter.request.partition(" ")[2])
+    return f"onceward dead requeue {dead_letter.digest} --send-to {origin}"
 
 
-def dead_letter_document(letter: DeadLetter, *, with_payload: bool = False) -> dict[str, Any]:
-    """A letter for programs."""
+def dead_letter_document(dead_letter: DeadLetter, *, with_payload: bool = False) -> dict[str, Any]:
+    """A dead letter as a JSON document."""
     document: dict[str, Any] = {
-        name: getattr(letter, name)
+        name: getattr(dead_letter, name)
         for name in (
             "id",
             "digest",
@@ -112,35 +119,35 @@ def dead_letter_document(letter: DeadLetter, *, with_payload: bool = False) -> d
     }
     document |= {
         "verdict": {
-            "certainty": letter.verdict.certainty.value,
-            "kind": letter.verdict.kind.value,
-            "action": letter.verdict.action.value,
-            "code": letter.verdict.code,
+            "certainty": dead_letter.verdict.certainty.value,
+            "kind": dead_letter.verdict.kind.value,
+            "action": dead_letter.verdict.action.value,
+            "code": dead_letter.verdict.code,
         },
-        "attempts": letter.attempts,
+        "attempts": dead_letter.attempts,
         "tries": [
             {camel_case(name): value for name, value in (one._asdict() | {"at": one.at.isoformat()}).items()}
-            for one in letter.tries
+            for one in dead_letter.tries
         ],
-        "error": letter.error,
-        "message": letter.message,
-        "retryAt": None if letter.retry_at is None else letter.retry_at.isoformat(),
-        "firstAt": letter.first_at.isoformat(),
-        "lastAt": letter.last_at.isoformat(),
-        "secondsLeft": letter.seconds_left,
-        "payload": letter.payload,
-        "payloadNote": letter.payload_note,
+        "error": dead_letter.error,
+        "message": dead_letter.message,
+        "retryAt": None if dead_letter.retry_at is None else dead_letter.retry_at.isoformat(),
+        "firstAt": dead_letter.first_at.isoformat(),
+        "lastAt": dead_letter.last_at.isoformat(),
+        "secondsLeft": dead_letter.seconds_left,
+        "payload": dead_letter.payload,
+        "payloadNote": dead_letter.payload_note,
     }
     if with_payload:
-        document["arguments"] = _payload(letter)
+        document["arguments"] = _payload(dead_letter)
     return document
 
 
-def _payload(letter: DeadLetter) -> Any:
-    if letter.payload != "plain" or letter.payload_data is None:
+def _payload(dead_letter: DeadLetter) -> Any:
+    if dead_letter.payload != "plain" or dead_letter.payload_data is None:
         return None
     try:
-        kept = json.loads(letter.payload_data)
+        kept = json.loads(dead_letter.payload_data)
         return {"args": kept["args"], "kwargs": kept["kwargs"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

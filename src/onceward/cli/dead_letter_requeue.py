@@ -1,6 +1,6 @@
 # Made from dead_letter_requeue_async.py by `make halves`: change that file, not this one.
 """
-Doing a dead letter again by the app's own handler.
+`onceward dead requeue --app`: requeue a dead letter with the app's own handler.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from onceward.gate.dead_letter_box import DeadLetterBox
 
 
 def requeue_letter(box: DeadLetterBox, args: argparse.Namespace) -> DeadLetter:
-    """Do the letter again that is asked for."""
+    """Requeue the dead letter that the arguments name."""
     with box.gate:  # The app was loaded for this command alone.
         found = box.get(args.key) if args.id is None else box.find(args.id)
-        letter = require_one_letter(found, args)
+        dead_letter = require_one_letter(found, args)
         try:
-            box.requeue(letter, did_not_happen=args.did_not_happen)
+            box.requeue(dead_letter, did_not_happen=args.did_not_happen)
         except Exception as error:
-            raise requeue_error(letter, error) from None
-    return letter
+            raise requeue_error(dead_letter, error) from None
+    return dead_letter

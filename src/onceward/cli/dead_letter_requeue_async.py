@@ -1,6 +1,6 @@
 # blocking half: dead_letter_requeue.py
 """
-Doing a dead letter again by the app's own handler.
+`onceward dead requeue --app`: requeue a dead letter with the app's own handler.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 
 
 async def requeue_letter_async(box: AsyncDeadLetterBox, args: argparse.Namespace) -> DeadLetter:
-    """Do the letter again that is asked for."""
+    """Requeue the dead letter that the arguments name."""
     async with box.gate:  # The app was loaded for this command alone.
         found = await (box.get(args.key) if args.id is None else box.find(args.id))
-        letter = require_one_letter(found, args)
+        dead_letter = require_one_letter(found, args)
         try:
-            await box.requeue(letter, did_not_happen=args.did_not_happen)
+            await box.requeue(dead_letter, did_not_happen=args.did_not_happen)
         except Exception as error:
-            raise requeue_error(letter, error) from None
-    return letter
+            raise requeue_error(dead_letter, error) from None
+    return dead_letter

@@ -44,8 +44,8 @@ def is_named_by_key(args: argparse.Namespace) -> bool:
 def require_one_letter(found: tuple[DeadLetter, ...] | DeadLetter | None, args: argparse.Namespace) -> DeadLetter:
     """The one dead letter that a box found."""
     letters = list(found) if isinstance(found, tuple) else [] if found is None else [found]
-    letter: DeadLetter = require_one(letters, args)
-    return letter
+    dead_letter: DeadLetter = require_one(letters, args)
+    return dead_letter
 
 
 def require_one(candidates: list[Any], args: argparse.Namespace) -> Any:
@@ -60,11 +60,12 @@ def require_one(candidates: list[Any], args: argparse.Namespace) -> Any:
     return candidates[0]
 
 
-def requeue_error(letter: DeadLetter, error: Exception) -> OncewardError:
+def requeue_error(dead_letter: DeadLetter, error: Exception) -> OncewardError:
     """What a handler raised, as an error of ours."""
     if isinstance(error, OncewardError):
         return error
     message = shorten(message_of(error), MESSAGE_CHARACTERS_MAX)
     return exit_codes.RequeueFailed(
-        f"{letter.name} failed again: {type_name(type(error))}: {message}. The dead letter stays, with this attempt"
+        f"{dead_letter.name} failed again: {type_name(type(error))}: {message}. "
+        "The dead letter stays, with this attempt"
     )

@@ -1,7 +1,7 @@
 """
 `onceward contract --profile NAME`: what an HTTP API with this profile promises, and why.
 
-The document is the one that `/.well-known/idempotency` serves; the reasons stand beside the fields in the source.
+The document is the one that `/.well-known/idempotency` serves; the reasons are the docstrings of the fields.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from onceward.http.server.published_contract import contract_in_force
 
 
 class FieldDocs(Protocol):
-    """The text that stands under each member of a class."""
+    """Reads the docstring of each field of a class."""
 
     def __call__(self, module: ModuleType, name: str, /) -> dict[str, str]:
-        """By the member's name."""
+        """The docstrings, by the field's name."""
 
 
 def print_profile(name: str, reasons: FieldDocs, *, as_json: bool) -> None:
@@ -37,9 +37,9 @@ def print_profile(name: str, reasons: FieldDocs, *, as_json: bool) -> None:
     why = reasons(source, "Profile")
     rows = [(field.name, _shown(chosen, field.name), why.get(field.name, "")) for field in fields(Profile)]
     refusals = [(one["code"], one["status"], one["retry"], one["meaning"]) for one in document["refusals"]]
-    print_text(f"Profile {name}: a keyed request runs once, and its answer is replayed.\n")
+    print_text(f"Profile {name}: a request with a key runs once, and retries get its response.\n")
     print_text(format_table(("FIELD", "VALUE", "WHAT IT SAYS"), rows, limit=None))
-    print_text("\nHeaders of an answer that are stored: " + ", ".join(chosen.stored_headers))
+    print_text("\nResponse headers that are stored and replayed: " + ", ".join(chosen.stored_headers))
     print_text("\nRefusals\n\n" + format_table(("CODE", "STATUS", "RETRY", "MEANING"), refusals, limit=None))
 
 

@@ -1,5 +1,5 @@
 """
-Records as people and programs see them: a row in a list, everything about one, a JSON document.
+How records are printed: a row in a list, everything about one, a JSON document.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def print_record(record: Record, *, as_json: bool) -> None:
         print_text("\n" + pretty_json(_cut(result) if seen.codec == HTTP else result))
     if seen.state == "in_doubt":
         print_text(
-            "\nCheck, where the effect takes place, whether it did. Then\n"
+            "\nFind out whether the effect happened, in the system where it takes place. Then\n"
             f"  if it happened:  onceward records reconcile {seen.digest} --happened 'RESULT AS JSON'\n"
             f"  if it did not:   onceward records reconcile {seen.digest} --did-not-happen"
         )

@@ -1,5 +1,5 @@
 """
-What a tenant has besides its records and tokens, for whoever erases it: databases, notes, deltas, events.
+Erases what a tenant has besides its records and tokens: databases, notes, deltas, events.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ROWS = "rows"
 
 
 def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Counter[str]) -> Iterator[str]:
-    """Erase them, telling of each piece; killed anywhere, asking again erases the rest."""
+    """Erase all of it, and yield the name of each part. If the process is killed, a second run erases the rest."""
     for name in erase_databases(folder, tenant):
         counted[DATABASES] += 1
         yield name
-    for schema, at, tables in _subjects():
+    for schema, at, tables in _schemas():
         rows = _erase_rows(url, schema, at, tables, tenant)
         if rows:
             counted[ROWS] += rows
@@ -34,8 +34,8 @@ def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Count
     yield from _erase_records_of_deltas(url, tenant, counted)
 
 
-def _subjects() -> Iterator[tuple[Schema, str, dict[str, str]]]:
-    """Each with a failpoint's name and its tables. Imported here, so that `--help` does not wait for them."""
+def _schemas() -> Iterator[tuple[Schema, str, dict[str, str]]]:
+    """Schemas, each with its failpoint and tables. Imported here, so that `--help` does not wait for them."""
     from onceward.journal import note_writer
     from onceward.messaging.inbox import event_table
     from onceward.service.ledger import ledger_database
@@ -49,7 +49,7 @@ def _erase_rows(url: str, schema: Schema, at: str, tables: dict[str, str], tenan
     try:
         driver = open_tables(url, schema, REAL, create=False)
     except ConfigurationError:
-        return 0  # There are no tables of this subject.
+        return 0  # There are no such tables.
     try:
         count = TablesRunner(driver).run(erase_scopes(at, tables, lambda scope: tenant_of(scope) == tenant))
         driver.wipe()

@@ -1,5 +1,5 @@
 """
-The settings of `onceward serve`: from flags, the environment and one TOML file. The first of these that has one wins.
+The settings of `onceward serve`: from flags, the environment and one TOML file. The first that has a value wins.
 
     flag --port 8080        variable ONCEWARD_SERVE_PORT=8080        file: port = 8080
 """
@@ -25,19 +25,19 @@ class Settings:
     """Every setting, with its default. Durations are in seconds."""
 
     folder: str = "onceward-data"
-    """Where the databases are and, without a store of its own, the records and the tokens."""
+    """The folder of the databases and, unless a store is set, of the records and tokens."""
     store: str = ""
-    """Where records and tokens are: sqlite:///... or postgresql://...; empty: a file in the folder."""
+    """The URL of the store of records and tokens: sqlite:///... or postgresql://...; empty: a file in the folder."""
     host: str = "127.0.0.1"
     """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
-    """0: any that is free."""
+    """The port to listen on; 0: any that is free."""
     scope_by: str = "tenant"
     """Whether a tenant's tokens share its keys (`tenant`), or each token and its rotations have their own (`token`)."""
     retain: float = 86_400.0
     """How long a result is replayed to retries."""
     price: int = 0
-    """Micro-units that one SQL statement costs a tenant who pays in advance."""
+    """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
     statement_seconds: float = 5.0
     """How long a statement may run."""
     database_bytes: int = 1 << 30
@@ -49,28 +49,29 @@ class Settings:
     ledger_verify: str = "inline"
     """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
-    """What becomes of a delta for a closed period: `refuse` it, or book it into the `next` one that is open."""
+    """What to do with a delta for a closed period: `refuse` it, or book it into the `next` open one."""
     ledger_customers: str = "any"
-    """Whose deltas are booked: those of `any` customer, or only of `known` ones (onceward ledger customer)."""
+    """Whose deltas are booked: those of `any` customer, or only of `known` ones (see onceward ledger customer)."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded-For is trusted."""
     flood_burst: int = 60
-    """Calls without a valid token that one address may make at once; then one a second."""
+    """Requests without a valid token that one address may send at once; after that, one a second."""
     relay: str = ""
-    """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
+    """A TOML file with endpoints, to deliver the messages of the outbox in the store's database."""
     receive_seconds: float = 60.0
     """How long a request may take to arrive."""
     journal: str = "on"
-    """Whether calls that may change something are noted (`on`), or not (`off`)."""
+    """Whether requests that may change something are recorded in the journal (`on`), or not (`off`)."""
     journal_retain: float = 604_800.0
-    """How long a note is kept."""
+    """How long an entry of the journal is kept."""
     hooks_threads: int = 4
-    """Handlers of webhooks that run at once; 0: receive only, another process works."""
+    """Webhook handlers that run at once; 0: only receive, and another process handles."""
     hooks_path: str = ""
-    """A folder that handlers of webhooks are imported from, besides what is installed."""
+    """A folder from which webhook handlers can be imported, besides installed packages."""
     shutdown_seconds: float = 20.0
-    """How long to wait at the end for work that is under way."""
+    """How long to wait at shutdown for requests that still run."""
     log_level: str = "info"
+    """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
@@ -163,7 +164,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
-    """Refuse what cannot work, and name the flag, variable or line of the file."""
+    """Refuse a value that cannot work; the error names the flag, variable or file."""
 
     def refuse(name: str, words: str) -> NoReturn:
         value = str(getattr(made, name))[:40]
@@ -197,7 +198,7 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
 
 
 def _check_store(url: str, where: str) -> None:
-    """Without its value: a URL may have a password in it."""
+    """Check the store's URL. Errors do not repeat it: it may contain a password."""
     try:
         beside = tables_url(url)
     except ConfigurationError as error:

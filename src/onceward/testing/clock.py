@@ -1,14 +1,14 @@
 """
-A world in which time stands still until it is moved, and chance repeats itself.
+A test's clock and source of random numbers: time passes only when the test says so, and a seed repeats.
 
     environment = StillEnvironment()
     gate = Gate(MemoryStore(environment=environment), scope="test:acme", environment=environment)
     ...
     environment.advance(timedelta(hours=25))    # retention is over now
 
-Whoever sleeps or waits in it moves the clock by what it would have slept, and goes on at once: an hour of back-off
-takes no time, and is over on the clock all the same. Handed to both a store and a gate, it is the time of both; handed
-two of them, their clocks differ, which is how a skewed caller is tested.
+Code that sleeps or waits moves the clock by that time and goes on at once: an hour of back-off takes no time. Give one
+environment to a store and a gate, and both have the same time; give each its own, and their clocks differ, which is how
+a skewed caller is tested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ START_US = 1_000_000_000_000_000
 
 
 class StillEnvironment(Environment):
-    """Time that passes only when told to, and chance that is the same for the same seed. Safe for threads."""
+    """Time passes only on `advance`; random numbers depend on the seed alone. Safe for threads."""
 
     def __init__(self, *, wall_us: int = START_US, seed: str = "") -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class StillEnvironment(Environment):
         self._drawn = 0
 
     def advance(self, by: float | timedelta) -> None:
-        """Let so much time pass (seconds or timedelta), on both clocks. Never backwards: that is what `jump` is for."""
+        """Let so much time pass (seconds or timedelta), on all clocks. Never backwards: use `jump` for that."""
         passed = _microseconds(by)
         if passed < 0:
             raise ValueError("time does not run backwards; jump() sets the wall clock back")
@@ -58,7 +58,7 @@ class StillEnvironment(Environment):
             self._suspended_us += passed
 
     def boottime(self) -> float:
-        """Same as `monotonic`, with the time that the host was suspended."""
+        """Seconds since this environment was made, including those that the host was suspended."""
         return (self._monotonic_us + self._suspended_us) / 1e6
 
     def monotonic(self) -> float:
@@ -70,14 +70,14 @@ class StillEnvironment(Environment):
         return self._wall_us
 
     def random(self, size: int) -> bytes:
-        """The next bytes of a stream that depends on the seed alone. Never twice the same within one environment."""
+        """The next bytes of a stream that depends on the seed alone. They never repeat within one environment."""
         with self._lock:
             first, blocks = self._drawn, -(-size // 32)
             self._drawn += max(blocks, 1)
         return b"".join(sha256(b"%s/%d" % (self._seed, first + block)).digest() for block in range(blocks))[:size]
 
     def chance(self) -> float:
-        """The next number of that stream."""
+        """The next number from 0 to 1 of the random stream."""
         return random_fraction(self.random(7))
 
     def sleep(self, seconds: float) -> None:
@@ -85,7 +85,7 @@ class StillEnvironment(Environment):
         self.advance(max(seconds, 0))
 
     async def asleep(self, seconds: float) -> None:
-        """Same as `sleep`; other tasks get their turn."""
+        """Let other tasks run, then move the clock instead of sleeping."""
         await super().asleep(0)
         self.advance(max(seconds, 0))
 
@@ -95,7 +95,7 @@ class StillEnvironment(Environment):
             self.advance(max(seconds, 0))
 
     async def await_event(self, event: asyncio.Event, seconds: float) -> None:
-        """Same as `wait`; other tasks get their turn first, and may set the event in it."""
+        """Let other tasks run, which may set the event; if it is not set, move the clock instead of waiting."""
         await super().asleep(0)
         if not event.is_set():
             self.advance(max(seconds, 0))

@@ -162,7 +162,7 @@ def test_the_checks_are_listed_without_a_target(profile: str | None, capsys: pyt
 @pytest.mark.parametrize(
     ("typed", "code", "says"),
     [
-        ([], 2, "which API?"),
+        ([], 2, "no address is given"),
         (["localhost/orders"], 2, "http://host:port/path"),
         (["http://localhost:1/orders"], 4, "http://localhost:1 cannot be reached"),
         (["http://localhost:1/", "--only", "nothing"], 2, "no check is called 'nothing'"),

@@ -20,7 +20,7 @@ from onceward.testing.http_suite import (
     describe,
     examine,
 )
-from onceward.testing.http_suite.execution_detector import ALIKE
+from onceward.testing.http_suite.execution_detector import EQUAL
 
 COUNTED = {"count_url": "/count", "count_pointer": "/runs"}
 
@@ -98,7 +98,7 @@ class TestExecutionsThatCannotBeToldApart:
         with serving(kind=Alike) as (url, _):
             examination = examined(url, unique=None)
 
-        assert dict.fromkeys(self.BLIND, ALIKE) == reasons(examination, CheckVerdict.NOT_SHOWN)
+        assert dict.fromkeys(self.BLIND, EQUAL) == reasons(examination, CheckVerdict.NOT_SHOWN)
         assert reasons(examination, CheckVerdict.BROKEN) == {}
 
     def test_an_api_that_runs_twice_does_not_hold_by_looking_alike(self) -> None:

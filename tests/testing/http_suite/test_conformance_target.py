@@ -18,7 +18,7 @@ URL = {"url": "http://localhost:8000/orders"}
 @pytest.mark.parametrize(
     ("description", "says"),
     [
-        ({}, "give its address"),
+        ({}, "no address is given"),
         ({"url": 17}, "url of the target must be str"),
         (URL | {"pth": "/x"}, "no 'pth'; known are"),
         (URL | {"profile": "strpe"}, "no profile is called 'strpe'; there are default, ietf"),
@@ -88,7 +88,7 @@ def test_a_request_has_a_fresh_number_and_key_each_time() -> None:
     """
     target = describe({"url": "http://localhost/orders/{n}", "body": '{"n": {n}, "x": {}}'}, {})
     client = TargetClient(target, StillEnvironment())
-    one, other = client.ask(), client.ask()
+    one, other = client.new_request(), client.new_request()
 
     assert (f"/orders/{one.number}", f'{{"n": {one.number}, "x": {{}}}}'.encode()) == (one.path, one.body)
     assert one.number != other.number
@@ -109,7 +109,7 @@ def test_a_body_without_a_number_is_changed_in_one_value(body: str, changed: byt
     """
     client = TargetClient(describe(URL | {"body": body}, {}), StillEnvironment())
 
-    assert changed == client.changed(client.ask()).body
+    assert changed == client.changed(client.new_request()).body
 
 
 def test_a_quoted_key_is_sent_where_the_profile_wants_one() -> None:
@@ -129,9 +129,9 @@ def test_a_request_is_written_as_it_stands() -> None:
     Bytes, with nothing added that was not asked for.
     """
     client = TargetClient(describe(URL | {"headers": {"X": "ü"}}, {}), StillEnvironment())
-    asked = client.ask(lines=(("Idempotency-Key", b"\x01\xff"),), number=7)
+    request = client.new_request(lines=(("Idempotency-Key", b"\x01\xff"),), number=7)
 
-    assert client.written(asked) == (
+    assert client.written(request) == (
         b"POST /orders HTTP/1.1\r\nHost: localhost:8000\r\nX: \xfc\r\nIdempotency-Key: \x01\xff\r\nAccept: */*\r\n"
         b'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"n": 7}'
     )

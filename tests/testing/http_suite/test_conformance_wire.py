@@ -65,19 +65,19 @@ def saying(*parts: bytes) -> Callable[[socket.socket], None]:
     return lambda connection: [connection.sendall(part) for part in parts] and None
 
 
-def asked(origin: Origin, method: str = "GET") -> raw_http.TargetResponse:
+def fetch(origin: Origin, method: str = "GET") -> raw_http.TargetResponse:
     connection = TargetConnection(origin, SECONDS)
     connection.send(f"{method} / HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    return connection.answer(method)
+    return connection.read_response(method)
 
 
 @pytest.mark.parametrize(
     ("act", "says"),
     [
-        (drip, f"no answer within {SECONDS:g} s"),
-        (lambda connection: threading.Event().wait(SECONDS * 2) and None, f"no answer within {SECONDS:g} s"),
-        (saying(), "ended without an answer"),
-        (saying(b"SSH-2.0-hello\r\n\r\n"), "ended without an answer"),
+        (drip, f"no response within {SECONDS:g} s"),
+        (lambda connection: threading.Event().wait(SECONDS * 2) and None, f"no response within {SECONDS:g} s"),
+        (saying(), "ended without a response"),
+        (saying(b"SSH-2.0-hello\r\n\r\n"), "ended without a response"),
         (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "before it was whole"),
         (saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal"), "before it was whole"),
         (saying(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 3000), "more than 2,000 bytes"),
@@ -90,10 +90,10 @@ def test_no_whole_answer_is_an_error_in_bounded_time(
     """
     A server that drips, hangs up, ends early or never ends is given up, and the reason is said.
     """
-    monkeypatch.setattr(raw_http, "ANSWER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(raw_http, "RESPONSE_BYTES_MAX", 2_000)
 
     with talking(act) as origin, pytest.raises(NoTargetResponse, match=says):
-        asked(origin)
+        fetch(origin)
 
 
 def test_a_whole_answer_is_read_with_its_headers() -> None:
@@ -103,7 +103,7 @@ def test_a_whole_answer_is_read_with_its_headers() -> None:
     head = b"HTTP/1.1 201 Created\r\nX-A: 1\r\nX-A: 2\r\nContent-Type: Application/JSON; charset=utf-8\r\n"
     chunks = b'Transfer-Encoding: chunked\r\n\r\n9\r\n{"code": \r\n5\r\n"no"}\r\n0\r\n\r\n'
     with talking(saying(head + chunks)) as origin:
-        answer = asked(origin)
+        answer = fetch(origin)
 
     assert (
         answer.status,
@@ -119,7 +119,7 @@ def test_an_answer_without_a_body_ends_at_once() -> None:
     HEAD has a length and no body.
     """
     with talking(saying(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")) as origin:
-        assert asked(origin, "HEAD").body == b""
+        assert fetch(origin, "HEAD").body == b""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """
-A suite for any HTTP API that claims idempotency, ours or a stranger's: it judges from outside.
+Checks any HTTP API that claims idempotency, from outside: ours or somebody else's.
 
-    describe(...)   what is examined: an address, requests, credentials, a profile    -> Target
+    describe(...)   what is examined: an address, requests, credentials, a profile    -> HttpTarget
     examine(target) every check that applies                                         -> Examination
 
 `onceward conformance` is the same on the command line.

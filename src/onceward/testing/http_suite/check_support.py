@@ -1,5 +1,5 @@
 """
-What a check is, and the few judgements that many of them share.
+What a check is, and the assertions that several checks share.
 """
 
 from __future__ import annotations
@@ -35,45 +35,47 @@ def check(
     return lambda run: HttpCheck(name, sends, must, run, when)
 
 
-def describe_response(detector: ExecutionDetector, answer: TargetResponse) -> str:
-    """An answer in a sentence."""
-    return f"{answer}, marked as a replay" if detector.client.is_marked(answer) else str(answer)
+def describe_response(detector: ExecutionDetector, response: TargetResponse) -> str:
+    """A response in a sentence."""
+    return f"{response}, marked as a replay" if detector.client.is_marked(response) else str(response)
 
 
-def must_run_once(tally: ExecutionTally, answers: list[TargetResponse]) -> None:
-    """These answers are of one execution."""
-    executions = tally.executions(answers)
+def must_run_once(tally: ExecutionTally, responses: list[TargetResponse]) -> None:
+    """These responses are of one execution."""
+    executions = tally.executions(responses)
     require(executions == 1, f"it ran {executions} times")
 
 
 def must_be_replayed(
     detector: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse, what: str
 ) -> None:
-    """The second answer is of the first one's execution. (Whether it is alike, byte for byte, is another check.)"""
+    """The second response is of the first one's execution. (Whether it is alike, byte for byte, is another check.)"""
     require(detector.client.is_done(again), f"{what} was answered {describe_response(detector, again)}")
     must_run_once(tally, [first, again])
 
 
 def must_run_apart(
-    detector: ExecutionDetector, tally: ExecutionTally, answers: list[TargetResponse], what: str
+    detector: ExecutionDetector, tally: ExecutionTally, responses: list[TargetResponse], what: str
 ) -> None:
-    """These answers are of one execution each."""
-    for answer in answers:
-        require(not detector.client.is_marked(answer), f"{what} got a replay")
-        require(detector.client.is_done(answer), f"{what} was answered {answer}")
-    executions = tally.executions(answers)
-    require(executions == len(answers), f"{what} did not run on its own ({executions} of {len(answers)} ran)")
+    """These responses are of one execution each."""
+    for response in responses:
+        require(not detector.client.is_marked(response), f"{what} got a replay")
+        require(detector.client.is_done(response), f"{what} was answered {response}")
+    executions = tally.executions(responses)
+    require(executions == len(responses), f"{what} did not run on its own ({executions} of {len(responses)} ran)")
 
 
-def must_be_refused(detector: ExecutionDetector, answer: TargetResponse, status: int, what: str) -> None:
-    """This answer is a refusal."""
-    require(answer.status == status, f"{what} was answered {describe_response(detector, answer)}; expected {status}")
+def must_be_refused(detector: ExecutionDetector, response: TargetResponse, status: int, what: str) -> None:
+    """This response is a refusal."""
+    require(
+        response.status == status, f"{what} was answered {describe_response(detector, response)}; expected {status}"
+    )
 
 
 def was_replayed(
     detector: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse
 ) -> bool:
-    """Whether the second answer is the first one told again, also where answers are alike or failures."""
+    """Whether the second response is a replay of the first. Works for equal responses and failures, too."""
     if detector.client.is_marked(again):
         return True
     if detector.marks:
@@ -83,19 +85,19 @@ def was_replayed(
         return counted <= 1 and (first.status, first.body) == (again.status, again.body)
     if (first.status, first.body) != (again.status, again.body):
         return False
-    raise NotShown("the target marks no replays, and these two answers are alike; give --count-url")
+    raise NotShown("the target marks no replays, and these two responses are equal; give --count-url")
 
 
-def must_replay(detector: ExecutionDetector, asked: TargetRequest, status: int | None = None) -> None:
-    """Sent twice, it is answered alike, and the second answer is a replay."""
+def must_replay(detector: ExecutionDetector, request: TargetRequest, status: int | None = None) -> None:
+    """Send a request twice: both responses are equal, and the second is a replay."""
     tally = detector.tally()
-    first = detector.client.first(asked)
+    first = detector.client.first(request)
     if status is not None and first.status != status:
         raise NotShown(f"the request was answered {first}, not {status}")
-    again = detector.client.again(asked)
+    again = detector.client.again(request)
     require(was_replayed(detector, tally, first, again), f"the second was answered {again}, and is no replay")
     require(first.status == again.status, f"the first was answered {first}, the replay {again}")
-    require(first.body == again.body, "the replay's body is another")
+    require(first.body == again.body, "the replay has another body")
 
 
 def require_template(shape: RequestTemplate | None, flag: str, what: str) -> RequestTemplate:
@@ -105,11 +107,11 @@ def require_template(shape: RequestTemplate | None, flag: str, what: str) -> Req
     return shape
 
 
-def require_admitted(detector: ExecutionDetector, answer: TargetResponse) -> TargetResponse:
-    """An answer to the other tenant, who must have been let in."""
-    if answer.status in (401, 403):
-        raise NotShown(f"the other tenant is not let in ({answer.status}); check --other-header")
-    return answer
+def require_admitted(detector: ExecutionDetector, response: TargetResponse) -> TargetResponse:
+    """A response to the other tenant, who must have been let in."""
+    if response.status in (401, 403):
+        raise NotShown(f"the other tenant is not let in ({response.status}); check --other-header")
+    return response
 
 
 def require_other_tenant(detector: ExecutionDetector) -> None:

@@ -1,5 +1,5 @@
 """
-A whole examination: get acquainted with the target, make every check that applies, and say what was found.
+Runs every check that applies against a target, and returns what was found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onceward.testing.http_suite.target_client import DoesNotHold, NotShown, Tar
 JOBS_MAX = 16
 
 SECRET_CHARACTERS_MIN = 4
-"""A header's value that is shorter stands in many words by chance; nobody's secret is."""
+"""Shorter header values are not redacted: they occur in many words by chance, and are nobody's secret."""
 
 REASON_CHARACTERS_MAX = 300
 """Some reasons repeat a header of the target's, which may be long."""

@@ -1,8 +1,8 @@
 """
-Telling executions apart from outside.
+How many times did it run? Counting executions from outside.
 
-Two witnesses: the answers themselves (two executions of one request must answer differently, in their whole body or at
-a pointer such as /id), and a counter that the target publishes. Where neither can tell, nothing is called proved.
+There are two ways: the responses (two executions of one request must differ, in their whole body or at a pointer such
+as /id), and a counter that the target publishes. Where neither works, the check is not shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onceward.testing.http_suite.raw_http import NoTargetResponse, TargetRespons
 from onceward.testing.http_suite.target import resolve_pointer
 from onceward.testing.http_suite.target_client import NotShown, TargetClient
 
-ALIKE = "answers of two executions are alike; give --unique or --count-url"
+EQUAL = "responses of two executions are equal; give --unique or --count-url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,21 @@ class ExecutionDetector:
     marks: bool
     """Whether replays carry the marker."""
     blind: str | None
-    """Why answers do not tell executions apart; None if they do."""
+    """Why responses do not tell executions apart; None if they do."""
 
     def tally(self) -> ExecutionTally:
         """Start counting."""
         return ExecutionTally(self, read_count(self.client))
 
-    def mark_of(self, answer: TargetResponse) -> bytes:
-        """What is another in every execution."""
+    def mark_of(self, response: TargetResponse) -> bytes:
+        """The part of a response that differs in every execution."""
         pointer = self.client.target.unique
         if pointer is None:
-            return answer.body
+            return response.body
         try:
-            return repr(resolve_pointer(answer.json, pointer)).encode()
+            return repr(resolve_pointer(response.json, pointer)).encode()
         except KeyError:
-            raise NotShown(f"an answer has nothing at {pointer}; --unique must point into every answer") from None
+            raise NotShown(f"a response has nothing at {pointer}; --unique must point into every response") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class ExecutionTally:
     detector: ExecutionDetector
     before: int | None
 
-    def executions(self, answers: Iterable[TargetResponse]) -> int:
-        """How many there were, by the counter and by what these answers say."""
+    def executions(self, responses: Iterable[TargetResponse]) -> int:
+        """How many there were, by the counter and by what these responses say."""
         after = read_count(self.detector.client)
         counted = None if after is None or self.before is None else after - self.before
         if self.detector.blind is not None:
             if counted is None:
                 raise NotShown(self.detector.blind)
             return counted
-        told = len({self.detector.mark_of(answer) for answer in answers})
-        return told if counted is None else max(told, counted)
+        distinct = len({self.detector.mark_of(response) for response in responses})
+        return distinct if counted is None else max(distinct, counted)
 
     def counted(self) -> int | None:
         """How many there were by the counter alone; None if there is no counter."""
@@ -68,14 +68,14 @@ class ExecutionTally:
 
 
 def calibrate(client: TargetClient) -> ExecutionDetector:
-    """Find out that the target works, whether it marks replays, and whether its answers tell executions apart."""
-    asked = client.ask()
+    """Find out that the target works, whether it marks replays, and whether its responses tell executions apart."""
+    request = client.new_request()
     try:
-        first = client.send(asked)
-        again = client.again(asked)
-        elsewhere = client.send(asked.under(client.keyed(client.key())))
+        first = client.send(request)
+        again = client.again(request)
+        elsewhere = client.send(request.under(client.keyed(client.key())))
     except NoTargetResponse as error:
-        raise TargetUnreachable(f"{client.target.origin} takes connections, and then: {error}") from None
+        raise TargetUnreachable(f"{client.target.origin} takes connections, but: {error}") from None
     except NotShown as error:
         raise TargetUnreachable(str(error)) from None
     if first.status >= 500:
@@ -100,26 +100,26 @@ def read_count(client: TargetClient) -> int | None:
     request = f"GET {counter.path} HTTP/1.1\r\nHost: {counter.origin.host_header}\r\n{lines}Connection: close\r\n\r\n"
     connection.send(request.encode("latin-1"))
     try:
-        answer = connection.answer("GET")
+        response = connection.read_response("GET")
     except NoTargetResponse as error:
         raise ConfigurationError(f"the counter: {error}") from None
     try:
-        count = resolve_pointer(answer.json, counter.pointer)
+        count = resolve_pointer(response.json, counter.pointer)
     except KeyError:
         count = None
-    if not answer.succeeded or not isinstance(count, int) or isinstance(count, bool):
+    if not response.succeeded or not isinstance(count, int) or isinstance(count, bool):
         raise ConfigurationError(
-            f"the counter answered {answer} and no whole number at {counter.pointer or 'its root'};"
+            f"the counter answered {response} and no whole number at {counter.pointer or 'its root'};"
             " check --count-url and --count-pointer"
         )
     return count
 
 
 def _why_blind(detector: ExecutionDetector, first: TargetResponse, elsewhere: TargetResponse) -> str | None:
-    """Why answers do not tell apart one request's executions under two keys; None if they do."""
+    """Why responses do not tell apart one request's executions under two keys; None if they do."""
     if not elsewhere.succeeded:
-        return f"under another key the same request was answered {elsewhere}: answers tell nothing; give --count-url"
+        return f"the same request under another key was answered {elsewhere}: not comparable; give --count-url"
     try:
-        return ALIKE if detector.mark_of(first) == detector.mark_of(elsewhere) else None
+        return EQUAL if detector.mark_of(first) == detector.mark_of(elsewhere) else None
     except NotShown as error:
         raise ConfigurationError(str(error)) from None

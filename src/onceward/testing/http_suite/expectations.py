@@ -1,5 +1,5 @@
 """
-What each profile promises, as somebody outside can see it.
+What each profile promises, as a client can see it.
 
 The names and figures are those of the contract. They are written down here once more on purpose: a suite that asked the
 server what to expect would agree with every server.
@@ -35,21 +35,21 @@ class Expectations:
     quoted_keys: bool = False
     """Whether the key is sent as a quoted string, and a bare one may be refused."""
     in_flight_status: int = 409
-    """The answer to a duplicate while the first request runs."""
+    """The response to a duplicate while the first request runs."""
     in_flight_waits: bool = False
-    """Whether a duplicate waits for the first one's answer, rather than being told so at once."""
+    """Whether a duplicate waits for the first one's response, rather than being refused at once."""
     in_flight_codes: tuple[str, ...] = ("in_flight",)
-    """Any of these words is the code in that answer's body; none: the body is not judged."""
+    """Any of these words is the code in that response's body; none: the body is not judged."""
     wait_in_body: bool = False
-    """Whether that answer says how long to wait as `retryAfterSeconds` in its body, rather than as `Retry-After`."""
+    """Whether that response says how long to wait as `retryAfterSeconds` in its body, rather than as `Retry-After`."""
     mismatch_status: int = 422
-    """The answer to a key that was used for another request."""
+    """The response to a key that was used for another request."""
     after_4xx: str = "release"
     """`release`: a request that was refused runs again under its key. `replay`: it is remembered."""
     after_5xx: str = "doubt"
     """`doubt`: a request that broke is not run again (409 `in_doubt`). `replay`: remembered. `run`: runs again."""
     marker: str = "Idempotency-Replayed"
-    """The header that says `true` on a replay, and is absent on a first answer."""
+    """The header that says `true` on a replay, and is absent on a first response."""
     problem_json: bool = True
     """Whether refusals are `application/problem+json`."""
     stripe_errors: bool = False
@@ -113,7 +113,7 @@ PROFILES = {
         ),
         Expectations(
             "stripe",
-            "Every answer is remembered, failures too; another request under the same key gets 400. Refusals have "
+            "Every response is remembered, failures too; another request under the same key gets 400. Refusals have "
             "Stripe's own shape, because its SDKs take any other body for a success.",
             mismatch_status=400,
             in_flight_codes=(),

@@ -1,7 +1,7 @@
 """
-HTTP on bare sockets, because malformed things must be sent, connections cut and answers left unread.
+An HTTP client on bare sockets: it can send malformed requests, cut connections and leave responses unread.
 
-One request per connection. Every read ends: at the answer's own end, at a number of bytes, or at a moment.
+One request per connection. Every read is limited, in bytes and in time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward.runtime.environment import REAL, Environment
 
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Of one answer's body: far more than any answer that is worth replaying."""
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+"""Of one response's body: far more than is worth replaying."""
 
 CODE_CHARACTERS_MAX = 60
 """Of a stranger's code in a sentence of ours."""
@@ -31,13 +31,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class TargetUnreachable(OncewardError):
-    """The target does not take connections, or has no answer for a plain request."""
+    """The target does not take connections, or has no response for a plain request."""
 
     code = "target_unreachable"
 
 
 class NoTargetResponse(Exception):
-    """A request was sent, and no whole answer came."""
+    """A request was sent, and no whole response came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class TargetResponse:
 
 
 class TargetConnection:
-    """One connection for one request; the answer can be read, tasted or left."""
+    """One connection for one request; the response can be read, begun or left."""
 
     def __init__(self, origin: Origin, seconds: float, environment: Environment = REAL) -> None:
         self._environment = environment
@@ -150,36 +150,36 @@ class TargetConnection:
         except (TimeoutError, OSError):
             return
 
-    def answer(self, method: str) -> TargetResponse:
-        """Read the whole answer, and close."""
+    def read_response(self, method: str) -> TargetResponse:
+        """Read the whole response, and close."""
         try:
             # A `socket` here is only asked for a file to read from.
             response = http.client.HTTPResponse(cast(socket.socket, _Readable(self)), method=method)
             response.begin()
-            body = response.read(ANSWER_BYTES_MAX + 1)
+            body = response.read(RESPONSE_BYTES_MAX + 1)
         except TimeoutError:
-            raise NoTargetResponse(f"no answer within {self._seconds:g} s") from None
+            raise NoTargetResponse(f"no response within {self._seconds:g} s") from None
         except http.client.IncompleteRead:
-            raise NoTargetResponse("the answer ended before it was whole") from None
+            raise NoTargetResponse("the response ended before it was whole") from None
         except (http.client.HTTPException, OSError) as error:
-            raise NoTargetResponse(f"the connection ended without an answer ({type(error).__name__})") from None
+            raise NoTargetResponse(f"the connection ended without a response ({type(error).__name__})") from None
         finally:
             self.close()
-        if len(body) > ANSWER_BYTES_MAX:
-            raise NoTargetResponse(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+        if len(body) > RESPONSE_BYTES_MAX:
+            raise NoTargetResponse(f"the response has more than {RESPONSE_BYTES_MAX:,} bytes")
         if response.length:
-            raise NoTargetResponse("the answer ended before it was whole")
+            raise NoTargetResponse("the response ended before it was whole")
         return TargetResponse(response.status, tuple(response.getheaders()), body, self._environment.monotonic())
 
     def wait_for_first_byte(self) -> None:
-        """Wait for the first byte of the answer: from then on the server has one."""
+        """Wait for the first byte of the response: from then on the server has one."""
         try:
             self._socket.settimeout(self._left())
             if self._socket.recv(1):
                 return
         except OSError:
             pass
-        raise NoTargetResponse("the connection ended without an answer")
+        raise NoTargetResponse("the connection ended without a response")
 
     def is_silent(self) -> bool:
         """Whether nothing has come yet."""
@@ -191,7 +191,7 @@ class TargetConnection:
         self._socket.close()
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self._socket.close()
 
     def receive_into(self, buffer: Any) -> int:

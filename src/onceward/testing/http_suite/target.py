@@ -1,5 +1,5 @@
 """
-What is examined: the address, the requests that may be sent to it, and how to tell that one ran.
+The description of a target: its address, the requests to send, and how to see that one ran.
 
 A description is a mapping, from a TOML file, from flags or from both. Whatever it gets wrong is a `ConfigurationError`
 that says which name is meant.
@@ -18,7 +18,7 @@ from onceward.testing.http_suite.expectations import PROFILES, Expectations
 from onceward.testing.http_suite.raw_http import Origin, read_url
 
 SECONDS = 10.0
-"""For one exchange, from connecting to the last byte: what a person waits for an answer."""
+"""For one exchange, from connecting to the last byte: what a person waits at most."""
 
 SECONDS_MAX = 300.0
 
@@ -103,7 +103,9 @@ def describe(description: Mapping[str, Any], environment: Mapping[str, str]) -> 
         if not isinstance(value, _KINDS[name]) or (isinstance(value, bool) and bool not in _KINDS[name]):
             raise ConfigurationError(f"{name} of the target must be {_KINDS[name][-1].__name__}")
     if "url" not in description:
-        raise ConfigurationError("which API? give its address: onceward conformance http://host:port/path")
+        raise ConfigurationError(
+            "no address is given. Give that of the API: onceward conformance http://host:port/path"
+        )
     origin, path = read_url(description["url"])
     method = _method(description.get("method", "POST"))
     request = RequestTemplate(method, path, None if method == "DELETE" else description.get("body", BODY))
@@ -203,7 +205,7 @@ def _header_value(name: str, value: Any, environment: Mapping[str, str]) -> str:
 def _counter(description: Mapping[str, Any], origin: Origin) -> ExecutionCounter | None:
     if "count_url" not in description:
         if "count_pointer" in description:
-            raise ConfigurationError("count_pointer points into the answer of count_url; give both")
+            raise ConfigurationError("count_pointer points into the response of count_url; give both")
         return None
     url = description["count_url"]
     where, path = (origin, _path("count_url", url)) if url.startswith("/") else read_url(url)

@@ -1,8 +1,8 @@
 """
-How a check talks to the target: requests made from the description, sent, and their answers judged.
+The client that checks use: it makes requests from the target's description, sends them and classifies responses.
 
 A check ends in one of three ways: it returns (what it is about holds), it raises `DoesNotHold` (it does not), or it
-raises `NotShown` (nobody can tell, and why).
+raises `NotShown` (it cannot be told, with the reason).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from onceward.testing.http_suite.raw_http import Origin, TargetConnection, Targe
 from onceward.testing.http_suite.target import HttpTarget, RequestTemplate, body_members
 
 SETTLE_SECONDS = 2.0
-"""How long a key may still be called in flight after its first answer went out."""
+"""How long a key may still be called in flight after its first response went out."""
 
 BUSY = (423, 425)
 """Locked, and too early: other servers' statuses for a key in flight."""
 
 PAUSE_SECONDS = 0.05
-"""Between two questions whether it is still in flight."""
+"""Between two retries while the first request is in flight."""
 
 HeaderLines = tuple[tuple[str, bytes], ...]
 """Header lines that name an operation: the key, or a plan's step, or something malformed."""
@@ -97,94 +97,94 @@ class TargetClient:
         """The header line for whatever stands in the place of a key."""
         return ((self.expected.key_header, value),)
 
-    def ask(
+    def new_request(
         self, shape: RequestTemplate | None = None, lines: HeaderLines | None = None, number: int | None = None
     ) -> TargetRequest:
         """A request that was never sent, under a fresh key unless told otherwise."""
-        asked = self._rendered(shape or self.target.request, self.number() if number is None else number)
-        return asked.under(self.keyed(self.key()) if lines is None else lines)
+        request = self._rendered(shape or self.target.request, self.number() if number is None else number)
+        return request.under(self.keyed(self.key()) if lines is None else lines)
 
-    def changed(self, asked: TargetRequest) -> TargetRequest:
+    def changed(self, request: TargetRequest) -> TargetRequest:
         """The same request with another body."""
         target = self.target
         if target.changed_body is not None:
-            body: bytes | None = _filled(target.changed_body, asked.number)
+            body: bytes | None = _filled(target.changed_body, request.number)
         elif target.request.body is not None and "{n}" in target.request.body:
             body = self._rendered(target.request, self.number()).body
         else:
-            body = _tweaked(asked.body)
-        if body is None or body == asked.body:
+            body = _tweaked(request.body)
+        if body is None or body == request.body:
             raise NotShown("it is not known how to change the body; give --changed-body")
-        return replace(asked, body=body)
+        return replace(request, body=body)
 
-    def send(self, asked: TargetRequest, *, other: bool = False) -> TargetResponse:
-        """Send it, and read the answer."""
-        return self.read(self.connect(asked, other=other), asked)
+    def send(self, request: TargetRequest, *, other: bool = False) -> TargetResponse:
+        """Send it, and read the response."""
+        return self.read(self.connect(request, other=other), request)
 
-    def read(self, connection: TargetConnection, asked: TargetRequest) -> TargetResponse:
-        """Read the answer to what was sent."""
-        answer = connection.answer(asked.method)
-        if answer.status == 429:
+    def read(self, connection: TargetConnection, request: TargetRequest) -> TargetResponse:
+        """Read the response to what was sent."""
+        response = connection.read_response(request.method)
+        if response.status == 429:
             raise NotShown("the target limits the rate of requests (429); try again later, or with --only")
-        return answer
+        return response
 
-    def connect(self, asked: TargetRequest, *, other: bool = False) -> TargetConnection:
-        """Send it, and leave the answer to the caller."""
+    def connect(self, request: TargetRequest, *, other: bool = False) -> TargetConnection:
+        """Send it, and leave the response to the caller."""
         connection = self.opened()
-        connection.send(self.written(asked, other=other))
+        connection.send(self.written(request, other=other))
         return connection
 
     def opened(self, origin: Origin | None = None) -> TargetConnection:
-        """A connection on which nothing has been said."""
+        """A new connection."""
         return TargetConnection(origin or self.target.origin, self.target.timeout, self.environment)
 
-    def written(self, asked: TargetRequest, *, other: bool = False) -> bytes:
+    def written(self, request: TargetRequest, *, other: bool = False) -> bytes:
         """A request as bytes."""
         lines: list[tuple[str, bytes]] = [("Host", self.target.origin.host_header.encode("ascii"))]
         lines += [(name, value.encode("latin-1")) for name, value in self.target.tenant_headers(other=other)]
-        lines += [*asked.lines, ("Accept", b"*/*"), ("Connection", b"close")]
-        if asked.body is not None:
+        lines += [*request.lines, ("Accept", b"*/*"), ("Connection", b"close")]
+        if request.body is not None:
             lines += [("Content-Type", self.target.content_type.encode("latin-1"))]
-            lines += [("Content-Length", str(len(asked.body)).encode("ascii"))]
+            lines += [("Content-Length", str(len(request.body)).encode("ascii"))]
         head = b"".join(b"%s: %s\r\n" % (name.encode("ascii"), value) for name, value in lines)
-        start = f"{asked.method} {asked.path} HTTP/1.1\r\n".encode("ascii")
-        return start + head + b"\r\n" + (asked.body or b"")
+        start = f"{request.method} {request.path} HTTP/1.1\r\n".encode("ascii")
+        return start + head + b"\r\n" + (request.body or b"")
 
-    def first(self, asked: TargetRequest, *, other: bool = False) -> TargetResponse:
+    def first(self, request: TargetRequest, *, other: bool = False) -> TargetResponse:
         """Send a request that nobody has sent: it must succeed, or nothing can be shown with it."""
-        answer = self.send(asked, other=other)
-        if not self.is_done(answer):
-            raise NotShown(f"a fresh request was answered {answer}")
-        return answer
+        response = self.send(request, other=other)
+        if not self.is_done(response):
+            raise NotShown(f"a fresh request was answered {response}")
+        return response
 
-    def again(self, asked: TargetRequest, *, other: bool = False, seconds: float = SETTLE_SECONDS) -> TargetResponse:
-        """Send a request that was answered before. A server may still be busy writing that down."""
+    def again(self, request: TargetRequest, *, other: bool = False, seconds: float = SETTLE_SECONDS) -> TargetResponse:
+        """Send a request that was answered before. While the server says in flight, retry for so long."""
         ends = self.environment.monotonic() + seconds
         while True:
-            answer = self.send(asked, other=other)
-            if not self.is_in_flight(answer) or self.environment.monotonic() > ends:
-                return answer
+            response = self.send(request, other=other)
+            if not self.is_in_flight(response) or self.environment.monotonic() > ends:
+                return response
             self.environment.sleep(PAUSE_SECONDS)
 
-    def is_in_flight(self, answer: TargetResponse) -> bool:
-        """Whether an answer says that the first request still runs."""
+    def is_in_flight(self, response: TargetResponse) -> bool:
+        """Whether a response says that the first request still runs."""
         codes, status = self.expected.in_flight_codes, self.expected.in_flight_status
-        if (codes and answer.code is not None) or status < 300:
-            # A 202 without a word is as good as any answer.
-            return answer.code in codes
+        if (codes and response.code is not None) or status < 300:
+            # A 202 without a code is a response like any other.
+            return response.code in codes
         # Otherwise the status decides; those that other servers use for it are understood, too.
-        return answer.status in (status, *BUSY)
+        return response.status in (status, *BUSY)
 
-    def is_done(self, answer: TargetResponse) -> bool:
-        """Whether an answer is that of an execution: a success, and not the word that it still runs."""
-        return answer.succeeded and not self.is_in_flight(answer)
+    def is_done(self, response: TargetResponse) -> bool:
+        """Whether a response is the result of an execution: a success that does not say in flight."""
+        return response.succeeded and not self.is_in_flight(response)
 
-    def is_marked(self, answer: TargetResponse, marker: str | None = None) -> bool:
-        """Whether an answer says that it is a replay."""
-        return (answer.header(marker or self.expected.marker) or "").strip().lower() in ("true", "?1")
+    def is_marked(self, response: TargetResponse, marker: str | None = None) -> bool:
+        """Whether a response says that it is a replay."""
+        return (response.header(marker or self.expected.marker) or "").strip().lower() in ("true", "?1")
 
     def found_once(self, name: str, find: Callable[[], T]) -> T:
-        """What several checks look at and one of them has to find out."""
+        """Compute a value that several checks share, once."""
         with self._guard:
             is_mine = name not in self._found
             future: Future[T] = self._found.setdefault(name, Future())
@@ -198,14 +198,14 @@ class TargetClient:
 
 
 def run_in_thread(function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Start something beside the caller."""
+    """Run a function in a thread of its own."""
     future: Future[T] = Future()
     threading.Thread(target=resolve_future, args=(future, function, *arguments), daemon=True).start()
     return future
 
 
 def resolve_future(future: Future[T], function: Callable[..., T], *arguments: Any) -> None:
-    """Let a future have what a function comes to."""
+    """Run a function, and give the future its result or its error."""
     try:
         future.set_result(function(*arguments))
     except BaseException as error:

@@ -1,5 +1,5 @@
 """
-What is the same request, and what is another one under a key that is taken.
+Checks of a key that is used again: for the same request in other words, or for another request.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ LARGE_BYTES = 2 * 1024 * 1024
 @check(
     "json-same",
     sends="a request, and then its JSON with the members in another order and other whitespace",
-    must="it is the same request: the second answer is the first's",
+    must="it is the same request: the second response is the first's",
 )
 def json_same(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask()
-    members = _members(asked)
+    request = client.new_request()
+    members = _members(request)
     spelled = ", \n\t".join(f"{json.dumps(name)} :  {json.dumps(value)}" for name, value in reversed(members.items()))
     tally = detector.tally()
-    first = client.first(asked)
-    again = client.again(replace(asked, body=f" {{ {spelled}\n}}\n".encode()))
+    first = client.first(request)
+    again = client.again(replace(request, body=f" {{ {spelled}\n}}\n".encode()))
     must_be_replayed(detector, tally, first, again, "another spelling of the same JSON")
 
 
@@ -39,25 +39,25 @@ def json_same(detector: ExecutionDetector) -> None:
     must="the second is refused with the profile's status",
 )
 def body_changed(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
-    other = detector.client.changed(asked)
-    detector.client.first(asked)
-    answer = detector.client.again(other)
-    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another body under the same key")
+    request = detector.client.new_request()
+    other = detector.client.changed(request)
+    detector.client.first(request)
+    response = detector.client.again(other)
+    must_be_refused(detector, response, detector.client.expected.mismatch_status, "another body under the same key")
 
 
 @check(
     "body-changed-original",
     sends="a request, another body under the same key, and the first request again",
-    must="the first answer is still replayed",
+    must="the first response is still replayed",
 )
 def body_changed_original(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
-    other = detector.client.changed(asked)
+    request = detector.client.new_request()
+    other = detector.client.changed(request)
     tally = detector.tally()
-    first = detector.client.first(asked)
+    first = detector.client.first(request)
     detector.client.again(other)
-    again = detector.client.again(asked)
+    again = detector.client.again(request)
     must_be_replayed(detector, tally, first, again, "afterwards the original")
 
 
@@ -67,11 +67,11 @@ def body_changed_original(detector: ExecutionDetector) -> None:
     must="the second is refused with the profile's status",
 )
 def query_changed(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
-    detector.client.first(asked)
-    path = f"{asked.path}{'&' if '?' in asked.path else '?'}onceward={asked.number}"
-    answer = detector.client.again(replace(asked, path=path))
-    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another query under the same key")
+    request = detector.client.new_request()
+    detector.client.first(request)
+    path = f"{request.path}{'&' if '?' in request.path else '?'}onceward={request.number}"
+    response = detector.client.again(replace(request, path=path))
+    must_be_refused(detector, response, detector.client.expected.mismatch_status, "another query under the same key")
 
 
 @check(
@@ -83,21 +83,21 @@ def path_changed(detector: ExecutionDetector) -> None:
     path = detector.client.target.other_path
     if path is None:
         raise NotShown("give --other-path: another path that takes the same body")
-    asked = detector.client.ask()
-    detector.client.first(asked)
-    answer = detector.client.again(replace(asked, path=path))
-    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another path under the same key")
+    request = detector.client.new_request()
+    detector.client.first(request)
+    response = detector.client.again(replace(request, path=path))
+    must_be_refused(detector, response, detector.client.expected.mismatch_status, "another path under the same key")
 
 
 @check(
     "large-body",
     sends="a body of 2 MiB (whitespace inside the JSON) twice, and then another one under the same key",
-    must="the second answer is the first's, and the other body is refused with the profile's status",
+    must="the second response is the first's, and the other body is refused with the profile's status",
 )
 def large_body(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask()
-    large, other = _padded(asked), _padded(client.changed(asked))
+    request = client.new_request()
+    large, other = _padded(request), _padded(client.changed(request))
     tally = detector.tally()
     first = client.send(large)
     if not first.succeeded:
@@ -106,17 +106,17 @@ def large_body(detector: ExecutionDetector) -> None:
     must_be_refused(detector, client.again(other), client.expected.mismatch_status, "another large body")
 
 
-def _members(asked: TargetRequest) -> dict[str, Any]:
-    members = body_members(asked.body)
+def _members(request: TargetRequest) -> dict[str, Any]:
+    members = body_members(request.body)
     if members is None:
         raise NotShown("the body is no JSON object with members")
     return members
 
 
-def _padded(asked: TargetRequest) -> TargetRequest:
-    _members(asked)
+def _padded(request: TargetRequest) -> TargetRequest:
+    _members(request)
     # In front, so that what differs lies behind whatever is compared of a beginning.
-    return replace(asked, body=b"{" + b" " * LARGE_BYTES + (asked.body or b"").strip()[1:])
+    return replace(request, body=b"{" + b" " * LARGE_BYTES + (request.body or b"").strip()[1:])
 
 
 CHECKS = (json_same, body_changed, body_changed_original, query_changed, path_changed, large_body)

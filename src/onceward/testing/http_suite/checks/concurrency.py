@@ -1,5 +1,5 @@
 """
-Several requests at the same time: a crowd of duplicates, and one that meets a request that still runs.
+Checks with several requests at the same time: many duplicates at once, and duplicates of a request that still runs.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from onceward.testing.http_suite.raw_http import NoTargetResponse, TargetConnect
 from onceward.testing.http_suite.target_client import TargetRequest, run_in_thread
 
 HEAD_START_SECONDS = 0.1
-"""Of the first request over those that are to meet it: time for a busy server to take it up."""
+"""How long before the others the first request is sent: time for a busy server to start it."""
 
 OVERLAP_SECONDS = 0.05
-"""How long the first must still run when a duplicate is sent, for the two to have met for certain."""
+"""How long the first must still run after a duplicate is sent, so that the two certainly overlap."""
 
 HOLDS_MAX = 3
-"""Slow requests that are sent, if what met them cannot be told from what came too late."""
+"""How many slow requests are sent at most, until one clearly overlaps with its duplicate."""
 
 SLOW = "a request that takes half a second or more"
 
 
 @dataclass(frozen=True, slots=True)
 class OverlappingRequest:
-    """A request that was sent while another ran: when, and its answer or why there is none."""
+    """A request that was sent while another ran: when, and its response or why there is none."""
 
     sent: float
-    answer: TargetResponse | None
+    response: TargetResponse | None
     trouble: str
 
 
@@ -57,59 +57,63 @@ class OverlapResult:
     other: OverlappingRequest | None
 
     def is_unclear(self, *, duplicate_waits: bool) -> bool:
-        """Whether an answer came only after the first had ended, without being meant to."""
+        """Whether a response came only after the first had ended, without being meant to."""
         judged = (self.changed,) if duplicate_waits else (self.duplicate, self.changed)
-        met = [one.answer for one in judged if one is not None and one.answer is not None]
-        return any(answer.at > self.first.at for answer in met)
+        met = [one.response for one in judged if one is not None and one.response is not None]
+        return any(response.at > self.first.at for response in met)
 
 
 @check(
     "crowd",
-    sends="8 duplicates at once (`--crowd`), each on a connection of its own; those told to wait ask again",
-    must="one execution, and everybody gets its answer",
+    sends="8 duplicates at once (`--crowd`), each on a connection of its own; those told to wait retry",
+    must="one execution, and all get its response",
 )
 def crowd(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask()
+    request = client.new_request()
     tally = detector.tally()
     ready = threading.Barrier(client.target.crowd)
     connections = [client.opened() for _ in range(client.target.crowd)]
-    waiting = [run_in_thread(_arrive, detector, connection, asked, ready) for connection in connections]
-    answers = [future.result() for future in waiting]
-    for answer in answers:
-        is_sensible = answer.succeeded or client.is_in_flight(answer)
-        require(is_sensible, f"one of {client.target.crowd} duplicates sent at once was answered {answer}")
+    waiting = [run_in_thread(_arrive, detector, connection, request, ready) for connection in connections]
+    responses = [future.result() for future in waiting]
+    for response in responses:
+        is_sensible = response.succeeded or client.is_in_flight(response)
+        require(is_sensible, f"one of {client.target.crowd} duplicates sent at once was answered {response}")
     settled = [
-        client.again(asked, seconds=client.target.timeout) if client.is_in_flight(answer) else answer
-        for answer in answers
+        client.again(request, seconds=client.target.timeout) if client.is_in_flight(response) else response
+        for response in responses
     ]
-    for answer in settled:
-        require(client.is_done(answer), f"one of {client.target.crowd} duplicates was never answered but with {answer}")
+    for response in settled:
+        require(
+            client.is_done(response), f"one of {client.target.crowd} duplicates never got the result, only {response}"
+        )
     executions = tally.executions(settled)
     require(executions == 1, f"{client.target.crowd} duplicates at once ran {executions} times")
-    require(len({answer.body for answer in settled}) == 1, "they were not all answered alike")
+    require(len({response.body for response in settled}) == 1, "they did not all get the same response")
 
 
 @check(
     "in-flight",
     sends="a slow request, and its duplicate while it runs",
-    must="the duplicate is answered at once, with the profile's status (`persql`: it waits for the first one's answer)",
+    must="the duplicate gets the profile's status at once (`persql`: it waits for the first one's response)",
 )
 def in_flight(detector: ExecutionDetector) -> None:
     held = _held(detector)
-    answer = _must_be_answered(held.duplicate, "the duplicate")
+    response = _must_be_answered(held.duplicate, "the duplicate")
     if detector.client.expected.in_flight_waits:
-        _must_have_learned(detector, held, answer)
+        _must_have_learned(detector, held, response)
         return
     status = detector.client.expected.in_flight_status
-    if answer.status == status and not detector.client.is_done(answer):
+    if response.status == status and not detector.client.is_done(response):
         return
     _must_have_met(held, held.duplicate)
-    waited = answer.at - held.duplicate.sent
-    has_waited = answer.succeeded and answer.at > held.first.at
-    require(not has_waited, f"the duplicate had to wait for the first ({waited:.1f} s), and was then answered {answer}")
-    require(answer.status != status, f"a duplicate in flight was answered {answer}, as if it had run")
-    must_be_refused(detector, answer, status, "a duplicate in flight")
+    waited = response.at - held.duplicate.sent
+    has_waited = response.succeeded and response.at > held.first.at
+    require(
+        not has_waited, f"the duplicate had to wait for the first ({waited:.1f} s), and was then answered {response}"
+    )
+    require(response.status != status, f"a duplicate in flight was answered {response}, as if it had run")
+    must_be_refused(detector, response, status, "a duplicate in flight")
 
 
 @check(
@@ -120,19 +124,21 @@ def in_flight(detector: ExecutionDetector) -> None:
 )
 def in_flight_advice(detector: ExecutionDetector) -> None:
     held, expected = _held(detector), detector.client.expected
-    answer = held.duplicate.answer
-    if answer is None or answer.status != expected.in_flight_status:
+    response = held.duplicate.response
+    if response is None or response.status != expected.in_flight_status:
         raise NotShown("the duplicate was not told that the first is in flight")
     if expected.wait_in_body:
-        wait = answer.json.get("retryAfterSeconds") if isinstance(answer.json, dict) else None
+        wait = response.json.get("retryAfterSeconds") if isinstance(response.json, dict) else None
         require(isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0, "no retryAfterSeconds")
     else:
-        text = answer.header("Retry-After")
+        text = response.header("Retry-After")
         require(text is not None, "no Retry-After")
         require(text is not None and text.isascii() and text.isdecimal(), f"Retry-After is {text!r}")
     if expected.in_flight_codes:
         known = " or ".join(expected.in_flight_codes)
-        require(answer.code in expected.in_flight_codes, f"the code is {answer.code or 'missing'}; expected {known}")
+        require(
+            response.code in expected.in_flight_codes, f"the code is {response.code or 'missing'}; expected {known}"
+        )
 
 
 @check(
@@ -144,11 +150,11 @@ def in_flight_changed(detector: ExecutionDetector) -> None:
     held = _held(detector)
     if held.changed is None:
         raise NotShown("it is not known how to change the body; give --changed-body")
-    answer = _must_be_answered(held.changed, "another body")
-    if not answer.succeeded:
+    response = _must_be_answered(held.changed, "another body")
+    if not response.succeeded:
         _must_have_met(held, held.changed)
-    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another body under a key in flight")
-    if answer.at > held.first.at:
+    must_be_refused(detector, response, detector.client.expected.mismatch_status, "another body under a key in flight")
+    if response.at > held.first.at:
         raise NotShown("the other body was answered only after the first request had ended")
 
 
@@ -161,14 +167,16 @@ def tenant_in_flight(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
     held = _held(detector)
     met = held.other
-    if met is None or met.answer is None:
-        raise NotShown("the other tenant had no answer" if met is None else f"the other tenant: {met.trouble}")
-    answer = require_admitted(detector, met.answer)
-    require(detector.client.is_done(answer), f"while one tenant's key is in flight, the other's was answered {answer}")
-    require(not detector.client.is_marked(answer), "another tenant got a replay")
+    if met is None or met.response is None:
+        raise NotShown("the other tenant had no response" if met is None else f"the other tenant: {met.trouble}")
+    response = require_admitted(detector, met.response)
+    require(
+        detector.client.is_done(response), f"while one tenant's key is in flight, the other's was answered {response}"
+    )
+    require(not detector.client.is_marked(response), "another tenant got a replay")
     if detector.blind is None:
-        is_apart = detector.mark_of(answer) != detector.mark_of(held.first)
-        require(is_apart, "another tenant got the first one's answer")
+        is_apart = detector.mark_of(response) != detector.mark_of(held.first)
+        require(is_apart, "another tenant got the first one's response")
     elif held.ran is None:
         raise NotShown(detector.blind)
     else:
@@ -176,11 +184,11 @@ def tenant_in_flight(detector: ExecutionDetector) -> None:
 
 
 def in_flight_refusal(detector: ExecutionDetector) -> TargetResponse | None:
-    """What a duplicate was told while the first ran; None if that was not to be had."""
+    """The refusal of a duplicate while the first ran; None if there was none."""
     with suppress(NotShown):
-        answer = _held(detector).duplicate.answer
-        if answer is not None and answer.status == detector.client.expected.in_flight_status:
-            return answer
+        response = _held(detector).duplicate.response
+        if response is not None and response.status == detector.client.expected.in_flight_status:
+            return response
     return None
 
 
@@ -190,8 +198,8 @@ def _held(detector: ExecutionDetector) -> OverlapResult:
 
 def _hold_until_clear(detector: ExecutionDetector) -> OverlapResult:
     """
-    On a busy machine an answer comes late for other reasons than waiting, and a duplicate overtakes the first: only
-    what is seen every time is believed.
+    Try again if a result is unclear: on a busy machine a response may be late without having waited, and a duplicate
+    may overtake the first request.
     """
     require_template(detector.client.target.slow, "--slow", SLOW)
     for _ in range(HOLDS_MAX - 1):
@@ -204,49 +212,49 @@ def _hold_until_clear(detector: ExecutionDetector) -> OverlapResult:
 
 def _hold(detector: ExecutionDetector) -> OverlapResult:
     client = detector.client
-    asked = client.ask(require_template(client.target.slow, "--slow", SLOW))
+    request = client.new_request(require_template(client.target.slow, "--slow", SLOW))
     try:
-        changed = client.changed(asked)
+        changed = client.changed(request)
     except NotShown:
         changed = None
     tally = detector.tally()
     began = client.environment.monotonic()
-    first = run_in_thread(client.read, client.connect(asked), asked)
+    first = run_in_thread(client.read, client.connect(request), request)
     client.environment.sleep(HEAD_START_SECONDS)
-    meeting = {"duplicate": run_in_thread(_meet, detector, asked, False)}
+    meeting = {"duplicate": run_in_thread(_meet, detector, request, False)}
     if changed is not None:
         meeting["changed"] = run_in_thread(_meet, detector, changed, False)
     if client.target.other_headers is not None:
-        meeting["other"] = run_in_thread(_meet, detector, asked, True)
+        meeting["other"] = run_in_thread(_meet, detector, request, True)
     met = {name: future.result() for name, future in meeting.items()}
-    answer = first.result()
-    if not answer.succeeded:
-        raise NotShown(f"the slow request was answered {describe_response(detector, answer)}")
+    response = first.result()
+    if not response.succeeded:
+        raise NotShown(f"the slow request was answered {describe_response(detector, response)}")
     return OverlapResult(
-        answer.at - began, tally.counted(), answer, met["duplicate"], met.get("changed"), met.get("other")
+        response.at - began, tally.counted(), response, met["duplicate"], met.get("changed"), met.get("other")
     )
 
 
-def _meet(detector: ExecutionDetector, asked: TargetRequest, other: bool) -> OverlappingRequest:
+def _meet(detector: ExecutionDetector, request: TargetRequest, other: bool) -> OverlappingRequest:
     sent = detector.client.environment.monotonic()
     try:
-        return OverlappingRequest(sent, detector.client.send(asked, other=other), "")
+        return OverlappingRequest(sent, detector.client.send(request, other=other), "")
     except NoTargetResponse as error:
         return OverlappingRequest(sent, None, str(error))
 
 
 def _must_be_answered(met: OverlappingRequest, who: str) -> TargetResponse:
-    if met.answer is None:
+    if met.response is None:
         raise DoesNotHold(f"{who}: {met.trouble}")
-    return met.answer
+    return met.response
 
 
-def _must_have_learned(detector: ExecutionDetector, held: OverlapResult, answer: TargetResponse) -> None:
+def _must_have_learned(detector: ExecutionDetector, held: OverlapResult, response: TargetResponse) -> None:
     _must_have_met(held, held.duplicate)
-    require(detector.client.is_done(answer), f"a duplicate that should wait was answered {answer}")
+    require(detector.client.is_done(response), f"a duplicate that should wait was answered {response}")
     if detector.blind is None:
-        is_same = detector.mark_of(answer) == detector.mark_of(held.first)
-        require(is_same, "the duplicate ran as well, and was not answered with the first one's answer")
+        is_same = detector.mark_of(response) == detector.mark_of(held.first)
+        require(is_same, "the duplicate ran as well, and did not get the first one's response")
     elif held.ran is None:
         raise NotShown(detector.blind)
     else:
@@ -259,11 +267,11 @@ def _must_have_met(held: OverlapResult, met: OverlappingRequest) -> None:
 
 
 def _arrive(
-    detector: ExecutionDetector, connection: TargetConnection, asked: TargetRequest, ready: threading.Barrier
+    detector: ExecutionDetector, connection: TargetConnection, request: TargetRequest, ready: threading.Barrier
 ) -> TargetResponse:
     ready.wait(detector.client.target.timeout)
-    connection.send(detector.client.written(asked))
-    return detector.client.read(connection, asked)
+    connection.send(detector.client.written(request))
+    return detector.client.read(connection, request)
 
 
 CHECKS: tuple[HttpCheck, ...] = (crowd, in_flight, in_flight_advice, in_flight_changed, tenant_in_flight)

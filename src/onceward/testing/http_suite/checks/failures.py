@@ -1,5 +1,5 @@
 """
-What becomes of a key whose request failed.
+Checks of failures: what a retry gets under the key of a request that failed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from onceward.testing.http_suite.execution_detector import ExecutionDetector
 )
 def after_4xx(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask(require_template(client.target.fail_4xx, "--fail-4xx", "a request that is refused with a 4xx"))
+    request = client.new_request(
+        require_template(client.target.fail_4xx, "--fail-4xx", "a request that is refused with a 4xx")
+    )
     tally = detector.tally()
-    first = client.send(asked)
+    first = client.send(request)
     if not 400 <= first.status < 500:
         raise NotShown(f"the request that should be refused was answered {first}")
-    again = client.again(asked)
+    again = client.again(request)
     require(again.status == first.status, f"first {first}, and under the same key {describe_response(detector, again)}")
     if client.expected.after_4xx == "replay":
         require(was_replayed(detector, tally, first, again), "the refusal was not remembered: it ran again")
@@ -36,10 +38,10 @@ def after_4xx(detector: ExecutionDetector) -> None:
         require(not was_replayed(detector, tally, first, again), "the refusal is replayed; the key should be free")
         return
     require(not client.is_marked(again), "the refusal is replayed; the key should be free")
-    repaired = client.send(client.ask(client.target.repair, number=asked.number))
+    repaired = client.send(client.new_request(client.target.repair, number=request.number))
     if not repaired.succeeded:
         raise NotShown(f"the repair was answered {repaired}")
-    healed = client.again(asked)
+    healed = client.again(request)
     is_fresh = healed.succeeded and not client.is_marked(healed)
     require(is_fresh, f"when it could succeed, it was answered {describe_response(detector, healed)}")
 
@@ -51,20 +53,22 @@ def after_4xx(detector: ExecutionDetector) -> None:
 )
 def after_5xx(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask(require_template(client.target.fail_5xx, "--fail-5xx", "a request that breaks with a 5xx"))
+    request = client.new_request(
+        require_template(client.target.fail_5xx, "--fail-5xx", "a request that breaks with a 5xx")
+    )
     tally = detector.tally()
-    first = client.send(asked)
+    first = client.send(request)
     if first.status < 500:
         raise NotShown(f"the request that should break was answered {first}")
-    again = client.again(asked)
-    wanted = client.expected.after_5xx
-    if wanted == "run":
+    again = client.again(request)
+    policy = client.expected.after_5xx
+    if policy == "run":
         is_run = not client.is_marked(again) and (again.succeeded or again.status >= 500)
         require(
             is_run, f"under the same key it was answered {describe_response(detector, again)}; expected it to run again"
         )
         return
-    if wanted == "doubt" and again.status == 409:
+    if policy == "doubt" and again.status == 409:
         require(again.code == "in_doubt" or not client.expected.codes, f"the 409 says {again.code}; expected in_doubt")
         return
     require(not again.succeeded, f"it ran again under the same key, and was answered {again}")

@@ -1,5 +1,5 @@
 """
-What is a key, and which keys are the same.
+Checks of keys: which are valid, and which are the same key.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def key_too_long(detector: ExecutionDetector) -> None:
 def key_longest(detector: ExecutionDetector) -> None:
     client = detector.client
     length = client.expected.key_length_max
-    asked = client.ask(lines=client.keyed(_long_key(detector, length)))
+    request = client.new_request(lines=client.keyed(_long_key(detector, length)))
     tally = detector.tally()
-    first = client.send(asked)
+    first = client.send(request)
     require(first.succeeded, f"a key of {length} characters was answered {first}")
-    must_be_replayed(detector, tally, first, client.again(asked), "the second")
+    must_be_replayed(detector, tally, first, client.again(request), "the second")
 
 
 @check(
@@ -85,12 +85,12 @@ def key_twice(detector: ExecutionDetector) -> None:
 @check(
     "key-quoted",
     sends="a request under a bare key, and under the same key in quotes",
-    must="they are one key: the second answer is the first's (where keys must be quoted, a bare one may be refused)",
+    must="they are one key: the second response is the first's (where keys must be quoted, a bare one may be refused)",
 )
 def key_quoted(detector: ExecutionDetector) -> None:
     client = detector.client
     key = client.key()
-    quoted = client.ask(lines=client.keyed(key, quoted=True))
+    quoted = client.new_request(lines=client.keyed(key, quoted=True))
     tally = detector.tally()
     first = client.send(quoted)
     require(first.succeeded, f"a quoted key was answered {first}")
@@ -121,15 +121,15 @@ def _long_key(detector: ExecutionDetector, length: int) -> str:
 
 
 def _must_refuse(detector: ExecutionDetector, lines: HeaderLines, what: str) -> None:
-    must_be_refused(detector, detector.client.send(detector.client.ask(lines=lines)), BAD_REQUEST, what)
+    must_be_refused(detector, detector.client.send(detector.client.new_request(lines=lines)), BAD_REQUEST, what)
 
 
 def _must_be_two(detector: ExecutionDetector, one: str, other: str, what: str) -> None:
     client = detector.client
-    asked = client.ask(lines=client.keyed(one))
+    request = client.new_request(lines=client.keyed(one))
     tally = detector.tally()
-    answers = [client.first(asked), client.send(asked.under(client.keyed(other)))]
-    must_run_apart(detector, tally, answers, what)
+    responses = [client.first(request), client.send(request.under(client.keyed(other)))]
+    must_run_apart(detector, tally, responses, what)
 
 
 CHECKS = (

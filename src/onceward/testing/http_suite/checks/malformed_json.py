@@ -1,5 +1,5 @@
 """
-JSON that two readers would read differently: it is refused, and nothing breaks over it.
+Checks of malformed JSON: it is refused with a 4xx, and nothing breaks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def _unfinished(members: dict[str, Any]) -> str:
 def _refused(name: str, what: str, spoil: Callable[[dict[str, Any]], str]) -> HttpCheck:
     @check(name, sends=f"JSON with {what}, under a fresh key", must="it is refused with a 4xx: not run, and no 5xx")
     def run(detector: ExecutionDetector) -> None:
-        asked = detector.client.ask()
-        members = body_members(asked.body)
+        request = detector.client.new_request()
+        members = body_members(request.body)
         if members is None:
             raise NotShown("the body is no JSON object with members")
-        answer = detector.client.send(replace(asked, body=spoil(members).encode("ascii")))
-        require(400 <= answer.status < 500, f"JSON with {what} was answered {answer}")
+        response = detector.client.send(replace(request, body=spoil(members).encode("ascii")))
+        require(400 <= response.status < 500, f"JSON with {what} was answered {response}")
 
     return run
 

@@ -1,5 +1,5 @@
 """
-Plans: steps that are named by two headers, and replay on their own.
+Checks of plans: steps that are named by two headers, each replayed on its own.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def _has_plans(expected: Expectations) -> bool:
 @check(
     "plan-replay",
     sends="a step (`Plan-Key`, `Plan-Step`) twice",
-    must="it runs once; the second answer is the first's and says `Plan-Replayed: true`, the first does not",
+    must="it runs once; the second response is the first's and says `Plan-Replayed: true`, the first does not",
     when=_has_plans,
 )
 def plan_replay(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask(lines=_step(client.key(), "charge"))
+    request = client.new_request(lines=_step(client.key(), "charge"))
     tally = detector.tally()
-    first, again = client.first(asked), client.again(asked)
+    first, again = client.first(request), client.again(request)
     require(again.status == first.status, f"the first was answered {first}, the second {again}")
     must_run_once(tally, [first, again])
-    require(first.header(MARKER) is None, f"a first answer carries {MARKER}: {first.header(MARKER)!r}")
+    require(first.header(MARKER) is None, f"a first response carries {MARKER}: {first.header(MARKER)!r}")
     require(client.is_marked(again, MARKER), f"{MARKER} is {again.header(MARKER)!r} on a replay")
 
 
@@ -51,11 +51,11 @@ def plan_replay(detector: ExecutionDetector) -> None:
 def plan_steps(detector: ExecutionDetector) -> None:
     client = detector.client
     plan, other = client.key(), client.key()
-    asked = client.ask(lines=_step(plan, "charge"))
+    request = client.new_request(lines=_step(plan, "charge"))
     tally = detector.tally()
-    answers = [client.first(asked)]
-    answers += [client.send(asked.under(lines)) for lines in (_step(plan, "mail"), _step(other, "charge"))]
-    must_run_apart(detector, tally, answers, "another step")
+    responses = [client.first(request)]
+    responses += [client.send(request.under(lines)) for lines in (_step(plan, "mail"), _step(other, "charge"))]
+    must_run_apart(detector, tally, responses, "another step")
 
 
 @check(
@@ -84,17 +84,17 @@ def plan_and_key(detector: ExecutionDetector) -> None:
 @check(
     "plan-tenant",
     sends="a step, and the same one by another tenant",
-    must="both run, and each is answered with its own",
+    must="both run, and each gets its own response",
     when=_has_plans,
 )
 def plan_tenant(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
     client = detector.client
-    asked = client.ask(lines=_step(client.key(), "charge"))
+    request = client.new_request(lines=_step(client.key(), "charge"))
     tally = detector.tally()
-    answers = [client.first(asked), require_admitted(detector, client.send(asked, other=True))]
-    require(not client.is_marked(answers[1], MARKER), "another tenant got a replay")
-    must_run_apart(detector, tally, answers, "another tenant's step")
+    responses = [client.first(request), require_admitted(detector, client.send(request, other=True))]
+    require(not client.is_marked(responses[1], MARKER), "another tenant got a replay")
+    must_run_apart(detector, tally, responses, "another tenant's step")
 
 
 def _step(plan: str, step: str) -> HeaderLines:
@@ -103,10 +103,11 @@ def _step(plan: str, step: str) -> HeaderLines:
 
 def _must_refuse(detector: ExecutionDetector, lines: HeaderLines, what: str, code: str) -> None:
     client = detector.client
-    answer = client.send(client.ask(lines=lines))
-    must_be_refused(detector, answer, BAD_REQUEST, what)
+    response = client.send(client.new_request(lines=lines))
+    must_be_refused(detector, response, BAD_REQUEST, what)
     require(
-        answer.code == code or not client.expected.codes, f"{what}: the code is {answer.code or 'missing'}, not {code}"
+        response.code == code or not client.expected.codes,
+        f"{what}: the code is {response.code or 'missing'}, not {code}",
     )
 
 

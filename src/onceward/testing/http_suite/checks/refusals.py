@@ -1,5 +1,5 @@
 """
-What refusals say, and where the rules are published.
+Checks of refusals: their shape and codes, and where the rules are published.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ DEPTH_MAX = 8
 
 @check(
     "problem-shape",
-    sends="a key that is none, another body under a used key, and no key where one is required",
+    sends="an invalid key, another body under a used key, and no key where one is required",
     must="each is `application/problem+json` with `type`, `title`, `status` and, where promised, `code` and `retry`",
     when=lambda expected: expected.problem_json,
 )
 def problem_shape(detector: ExecutionDetector) -> None:
-    for name, answer in _refusals(detector).items():
-        require(answer.media_type == PROBLEM, f"the refusal of {name} is {answer.media_type or 'without a type'}")
-        body = answer.json if isinstance(answer.json, dict) else {}
+    for name, response in _refusals(detector).items():
+        require(response.media_type == PROBLEM, f"the refusal of {name} is {response.media_type or 'without a type'}")
+        body = response.json if isinstance(response.json, dict) else {}
         missing = [member for member in ("type", "title") if not isinstance(body.get(member), str)]
         require(not missing, f"the refusal of {name} has no {' and no '.join(missing)}")
-        require(body.get("status") == answer.status, f"the refusal of {name} says status {body.get('status')!r}")
+        require(body.get("status") == response.status, f"the refusal of {name} says status {body.get('status')!r}")
         if detector.client.expected.codes:
             require(isinstance(body.get("code"), str), f"the refusal of {name} has no code")
             require(
@@ -52,7 +52,7 @@ def problem_shape(detector: ExecutionDetector) -> None:
 
 @check(
     "stripe-shape",
-    sends="a key that is none, another body under a used key, and (with `--slow`) a duplicate while the first runs",
+    sends="an invalid key, another body under a used key, and (with `--slow`) a duplicate while the first runs",
     must='each is `application/json` with `{"error": {"type": ..., "message": ...}}`; of the last two, the type is '
     "`idempotency_error`",
     when=lambda expected: expected.stripe_errors,
@@ -61,9 +61,11 @@ def stripe_shape(detector: ExecutionDetector) -> None:
     refused = dict(_refusals(detector))
     if (held := in_flight_refusal(detector)) is not None:
         refused[DUPLICATE] = held
-    for name, answer in refused.items():
-        require(answer.media_type == "application/json", f"the refusal of {name} is {answer.media_type or 'untyped'}")
-        error = answer.json.get("error") if isinstance(answer.json, dict) else None
+    for name, response in refused.items():
+        require(
+            response.media_type == "application/json", f"the refusal of {name} is {response.media_type or 'untyped'}"
+        )
+        error = response.json.get("error") if isinstance(response.json, dict) else None
         require(isinstance(error, dict), f"the refusal of {name} has no object under `error`: an SDK sees a success")
         for member in ("type", "message"):
             found = error.get(member) if isinstance(error, dict) else None
@@ -74,14 +76,16 @@ def stripe_shape(detector: ExecutionDetector) -> None:
 
 @check(
     "refusal-codes",
-    sends="a key that is none, another body under a used key, and no key where one is required",
+    sends="an invalid key, another body under a used key, and no key where one is required",
     must="the codes are `key_invalid`, `key_reused` and `key_missing`",
     when=lambda expected: expected.codes,
 )
 def refusal_codes(detector: ExecutionDetector) -> None:
     codes = {INVALID: "key_invalid", CHANGED: "key_reused", MISSING: "key_missing"}
-    for name, answer in _refusals(detector).items():
-        require(answer.code == codes[name], f"the refusal of {name} says {answer.code or 'no code'}, not {codes[name]}")
+    for name, response in _refusals(detector).items():
+        require(
+            response.code == codes[name], f"the refusal of {name} says {response.code or 'no code'}, not {codes[name]}"
+        )
 
 
 @check(
@@ -91,8 +95,8 @@ def refusal_codes(detector: ExecutionDetector) -> None:
     when=lambda expected: expected.problem_json,
 )
 def problem_link(detector: ExecutionDetector) -> None:
-    for name, answer in _refusals(detector).items():
-        link = _link(answer)
+    for name, response in _refusals(detector).items():
+        link = _link(response)
         if link is None:
             require(not detector.client.expected.link_required, f"the refusal of {name} links to nothing")
             raise NotShown(f"the refusal of {name} links to nothing, which this profile allows")
@@ -103,17 +107,17 @@ def problem_link(detector: ExecutionDetector) -> None:
 @check(
     "retention-published",
     sends="GET /.well-known/idempotency (`--well-known`)",
-    must="JSON that says how long answers are kept (a member such as `retentionSeconds`)",
+    must="JSON that says how long results are kept (a member such as `retentionSeconds`)",
 )
 def retention_published(detector: ExecutionDetector) -> None:
     path = detector.client.target.well_known
-    answer = detector.client.send(replace(detector.client.ask(lines=()), method="GET", path=path, body=None))
-    require(answer.succeeded, f"{path} is answered {answer}")
-    require(isinstance(answer.json, dict), f"{path} is no JSON object")
-    require(any(_is_retention(*member) for member in _all_members(answer.json)), f"{path} does not say how long")
+    response = detector.client.send(replace(detector.client.new_request(lines=()), method="GET", path=path, body=None))
+    require(response.succeeded, f"{path} is answered {response}")
+    require(isinstance(response.json, dict), f"{path} is no JSON object")
+    require(any(_is_retention(*member) for member in _all_members(response.json)), f"{path} does not say how long")
 
 
-INVALID, CHANGED, MISSING = "a key that is none", "another body", "a missing key"
+INVALID, CHANGED, MISSING = "an invalid key", "another body", "a missing key"
 DUPLICATE = "a duplicate in flight"
 
 
@@ -125,28 +129,28 @@ def _refusals(detector: ExecutionDetector) -> dict[str, TargetResponse]:
 
 
 def _refuse(client: TargetClient) -> dict[str, TargetResponse]:
-    """The refusals that can be had for the asking. What is not refused is another check's business."""
-    asked = client.ask()
-    client.first(asked)
-    wanted = {INVALID: client.ask(lines=client.raw_key(f"{client.key()} x".encode()))}
+    """Provoke each kind of refusal. Whether it must be refused is another check's business."""
+    original = client.new_request()
+    client.first(original)
+    kinds = {INVALID: client.new_request(lines=client.raw_key(f"{client.key()} x".encode()))}
     with suppress(NotShown):
-        wanted[CHANGED] = client.changed(asked)
+        kinds[CHANGED] = client.changed(original)
     if client.expected.key_required:
-        wanted[MISSING] = client.ask(lines=())
+        kinds[MISSING] = client.new_request(lines=())
     refused = {}
-    for name, request in wanted.items():
+    for name, one in kinds.items():
         with suppress(NoTargetResponse):
-            answer = client.again(request)
-            if 400 <= answer.status < 500:
-                refused[name] = answer
+            response = client.again(one)
+            if 400 <= response.status < 500:
+                refused[name] = response
     return refused
 
 
-def _link(answer: TargetResponse) -> str | None:
-    kind = answer.json.get("type") if isinstance(answer.json, dict) else None
+def _link(response: TargetResponse) -> str | None:
+    kind = response.json.get("type") if isinstance(response.json, dict) else None
     if isinstance(kind, str) and kind != BLANK and not kind.startswith("urn:"):
         return kind
-    for part in (answer.header("Link") or "").split(","):
+    for part in (response.header("Link") or "").split(","):
         if (match := re.match(r"\s*<([^>]*)>(.*)", part)) and "describedby" in match[2]:
             return match[1]
     return None
@@ -165,7 +169,7 @@ def _fetched(client: TargetClient, link: str) -> TargetResponse:
         connection.send(
             f"GET {path} HTTP/1.1\r\nHost: {origin.host_header}\r\nConnection: close\r\n\r\n".encode("ascii")
         )
-        return connection.answer("GET")
+        return connection.read_response("GET")
     except (TargetUnreachable, NoTargetResponse) as error:
         raise NotShown(f"the link was not answered: {error}") from None
 

@@ -1,5 +1,5 @@
 """
-The heart of it: a request that is sent again is answered as the first time, and does not run again.
+Checks of replays: a request that is sent again gets the first response, and does not run again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CUT_AFTER_SECONDS = 0.1
 @check(
     "replay-equal",
     sends="a request twice under one key",
-    must="it runs once, and the second answer has the first's status and body, byte for byte",
+    must="it runs once, and the second response has the first's status and body, byte for byte",
 )
 def replay_equal(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
+    request = detector.client.new_request()
     tally = detector.tally()
-    first, again = detector.client.first(asked), detector.client.again(asked)
+    first, again = detector.client.first(request), detector.client.again(request)
     require(
         again.status == first.status, f"the first was answered {first}, the second {describe_response(detector, again)}"
     )
@@ -43,26 +43,26 @@ def replay_equal(detector: ExecutionDetector) -> None:
 @check(
     "replay-content-type",
     sends="a request twice under one key",
-    must="the second answer has the first's `Content-Type`",
+    must="the second response has the first's `Content-Type`",
 )
 def replay_content_type(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
-    first, again = detector.client.first(asked), detector.client.again(asked)
+    request = detector.client.new_request()
+    first, again = detector.client.first(request), detector.client.again(request)
     if not again.succeeded:
         raise NotShown(f"the second was answered {again}")
-    kinds = [answer.header("Content-Type") for answer in (first, again)]
+    kinds = [response.header("Content-Type") for response in (first, again)]
     require(kinds[0] == kinds[1], f"the first is {kinds[0] or 'without one'}, the second {kinds[1] or 'without one'}")
 
 
 @check(
     "replay-marked",
     sends="a request twice under one key",
-    must="the second answer carries the profile's marker with the value `true`",
+    must="the second response carries the profile's marker with the value `true`",
 )
 def replay_marked(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask()
+    request = detector.client.new_request()
     tally = detector.tally()
-    first, again = detector.client.first(asked), detector.client.again(asked)
+    first, again = detector.client.first(request), detector.client.again(request)
     marker = detector.client.expected.marker
     if detector.client.is_marked(again):
         return
@@ -75,48 +75,50 @@ def replay_marked(detector: ExecutionDetector) -> None:
 @check(
     "first-unmarked",
     sends="a request under a fresh key",
-    must="the answer does not carry the marker at all (not even `false`)",
+    must="the response does not carry the marker at all (not even `false`)",
 )
 def first_unmarked(detector: ExecutionDetector) -> None:
-    value = detector.client.first(detector.client.ask()).header(detector.client.expected.marker)
-    require(value is None, f"a first answer carries {detector.client.expected.marker}: {value!r}")
+    value = detector.client.first(detector.client.new_request()).header(detector.client.expected.marker)
+    require(value is None, f"a first response carries {detector.client.expected.marker}: {value!r}")
 
 
 @check(
     "answer-lost",
-    sends="a request; once its answer begins to come, the connection is reset and the request sent again",
+    sends="a request; once its response begins to come, the connection is reset and the request sent again",
     must="the second is a replay: nothing ran again",
 )
 def answer_lost(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask()
+    request = client.new_request()
     tally = detector.tally()
-    connection = client.connect(asked)
+    connection = client.connect(request)
     connection.wait_for_first_byte()
     connection.reset()
-    again = client.again(asked)
-    require(client.is_done(again), f"after a lost answer the retry was answered {again}")
+    again = client.again(request)
+    require(client.is_done(again), f"after a lost response the retry was answered {again}")
     _must_not_have_run_again(detector, tally.counted(), marked=client.is_marked(again))
-    require(client.again(asked).body == again.body, "two retries were answered differently")
+    require(client.again(request).body == again.body, "two retries were answered differently")
 
 
 @check(
     "cut-while-running",
     sends="a slow request; the connection is reset while it runs, and the request is sent until it is answered",
-    must="it does not run again: the answer is a replay, or says that the outcome is in doubt",
+    must="it does not run again: the response is a replay, or says that the outcome is in doubt",
 )
 def cut_while_running(detector: ExecutionDetector) -> None:
     client = detector.client
-    asked = client.ask(require_template(client.target.slow, "--slow", "a request that takes half a second or more"))
+    request = client.new_request(
+        require_template(client.target.slow, "--slow", "a request that takes half a second or more")
+    )
     tally = detector.tally()
-    connection = client.connect(asked)
+    connection = client.connect(request)
     client.environment.sleep(CUT_AFTER_SECONDS)
     was_running = connection.is_silent()
     connection.reset()
     if not was_running:
         raise NotShown("the slow request was answered at once; it must take half a second or more")
     client.environment.sleep(PAUSE_SECONDS)
-    again = client.again(asked, seconds=client.target.timeout)
+    again = client.again(request, seconds=client.target.timeout)
     if client.is_in_flight(again):
         raise NotShown(f"still in flight {client.target.timeout:g} s after the cut; a longer --timeout may show more")
     if again.code == "in_doubt":
@@ -128,34 +130,34 @@ def cut_while_running(detector: ExecutionDetector) -> None:
 @check(
     "unkeyed",
     sends="a request twice without a key",
-    must="both run, and neither answer carries the marker",
+    must="both run, and neither response carries the marker",
     when=lambda expected: not expected.key_required,
 )
 def unkeyed(detector: ExecutionDetector) -> None:
-    asked = detector.client.ask(lines=())
+    request = detector.client.new_request(lines=())
     tally = detector.tally()
-    answers = [detector.client.send(asked), detector.client.send(asked)]
-    must_run_apart(detector, tally, answers, "a request without a key")
+    responses = [detector.client.send(request), detector.client.send(request)]
+    must_run_apart(detector, tally, responses, "a request without a key")
 
 
 @check(
     "no-content",
-    sends="a request whose answer has no body, twice under one key",
+    sends="a request whose response has no body, twice under one key",
     must="both are answered 204, and the second is a replay",
 )
 def no_content(detector: ExecutionDetector) -> None:
     shape = require_template(detector.client.target.no_content, "--no-content", "a request that is answered 204")
-    must_replay(detector, detector.client.ask(shape), status=204)
+    must_replay(detector, detector.client.new_request(shape), status=204)
 
 
 @check(
     "stream",
-    sends="a request whose answer is streamed, twice under one key",
-    must="the second answer is a replay, byte for byte",
+    sends="a request whose response is streamed, twice under one key",
+    must="the second response is a replay, byte for byte",
 )
 def stream(detector: ExecutionDetector) -> None:
-    shape = require_template(detector.client.target.stream, "--stream", "a request whose answer is streamed")
-    must_replay(detector, detector.client.ask(shape))
+    shape = require_template(detector.client.target.stream, "--stream", "a request whose response is streamed")
+    must_replay(detector, detector.client.new_request(shape))
 
 
 @check(
@@ -165,7 +167,7 @@ def stream(detector: ExecutionDetector) -> None:
 )
 def safe_methods(detector: ExecutionDetector) -> None:
     client = detector.client
-    used = client.ask()
+    used = client.new_request()
     client.first(used)
     for method in ("GET", "HEAD", "OPTIONS"):
         bare = replace(used, method=method, body=None, lines=())
@@ -183,7 +185,7 @@ def _must_not_have_run_again(detector: ExecutionDetector, counted: int | None, *
     elif detector.marks:
         require(marked, "the retry is no replay: it ran again")
     else:
-        raise NotShown("the target marks no replays, and the first answer was not read; give --count-url")
+        raise NotShown("the target marks no replays, and the first response was not read; give --count-url")
 
 
 CHECKS = (

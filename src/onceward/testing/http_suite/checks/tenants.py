@@ -1,5 +1,5 @@
 """
-Two tenants with the same key: each has its own operation, and learns nothing of the other's.
+Checks of two tenants with the same key: each has its own operation, and learns nothing of the other's.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ ALWAYS_OTHER = frozenset({"date", "content-length", "age"})
 @check(
     "tenant-apart",
     sends="a request, and then the same one under the same key by another tenant",
-    must="both run, and each is answered with its own",
+    must="both run, and each gets its own response",
 )
 def tenant_apart(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
     client = detector.client
-    asked = client.ask()
+    request = client.new_request()
     tally = detector.tally()
-    first = client.first(asked)
-    other = require_admitted(detector, client.send(asked, other=True))
+    first = client.first(request)
+    other = require_admitted(detector, client.send(request, other=True))
     must_run_apart(detector, tally, [first, other], "another tenant")
 
 
@@ -71,19 +71,19 @@ def _compared(detector: ExecutionDetector) -> list[tuple[str, frozenset[str], fl
     seen: dict[bool, list[tuple[TargetResponse, float]]] = {True: [], False: []}
     for _ in range(ROUNDS):
         for is_taken, rounds in seen.items():
-            asked = client.ask()
+            request = client.new_request()
             if is_taken:
-                client.first(client.changed(asked))
+                client.first(client.changed(request))
             began = clock()
-            rounds.append((require_admitted(detector, client.send(asked, other=True)), began))
+            rounds.append((require_admitted(detector, client.send(request, other=True)), began))
     return [_looks(rounds) for rounds in (seen[False], seen[True])]
 
 
 def _looks(rounds: list[tuple[TargetResponse, float]]) -> tuple[str, frozenset[str], float]:
-    """Statuses, header names and the usual time of some answers."""
-    statuses = sorted({str(answer) for answer, _ in rounds})
-    names = frozenset(name.lower() for answer, _ in rounds for name, _ in answer.headers) - ALWAYS_OTHER
-    return ", ".join(statuses), names, median(answer.at - began for answer, began in rounds)
+    """Statuses, header names and the usual time of some responses."""
+    statuses = sorted({str(response) for response, _ in rounds})
+    names = frozenset(name.lower() for response, _ in rounds for name, _ in response.headers) - ALWAYS_OTHER
+    return ", ".join(statuses), names, median(response.at - began for response, began in rounds)
 
 
 CHECKS = (tenant_apart, tenant_silent)
