@@ -110,7 +110,7 @@ def _check_host(host: str) -> None:
 
 
 def check_addresses(addresses: Iterable[str], inside: Iterable[Network] = ()) -> list[str]:
-    """What a host's name resolves to, if each is public or of a network that was spoken; else `TargetRefused`."""
+    """The addresses of a host, if each is public or in an allowed network; otherwise `TargetRefused`."""
     networks = tuple(inside)
     found = list(addresses)
     if not found:

@@ -47,11 +47,11 @@ from onceward.runtime.environment import REAL, Environment
 
 SECONDS_MAX: Final = 300.0
 DRAIN_SECONDS: Final = 1.0
-"""How long the rest of an answer is read, once its status is known: so that the receiver can finish its sentence."""
+"""How long the rest of a response is read once its status is known, so that the receiver can finish sending."""
 PROBLEM_BYTES: Final = 8_192
-"""Of an answer's body, looked into for a problem's code."""
+"""How much of a response's body is searched for a problem's code."""
 INTERIM_MAX: Final = 16
-"""Answers before the answer (100, 103) that are passed over."""
+"""Interim responses (100, 103) that are skipped before the final one."""
 
 FORMS: Final[dict[str, tuple[StandardWebhooks | PacSpace, str]]] = {
     "standard": (StandardWebhooks(), "webhook-topic"),
