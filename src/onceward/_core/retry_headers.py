@@ -1,5 +1,5 @@
 """
-What the other side asked for, read from its headers: how long to wait, and whether to come back at all.
+What the other side asks for in its headers: how long to wait, and whether to retry at all.
 
     first an explicit wait      retry-after-ms, x-amz-retry-after, grpc-retry-pushback-ms, Retry-After
     else an exhausted limit     RateLimit, RateLimit-Reset, X-RateLimit-Reset, x-ratelimit-reset-*,

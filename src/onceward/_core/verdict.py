@@ -5,7 +5,7 @@ A verdict is data. `classifier.py` makes it from an exception or a response; the
 act on it. None of them looks at exceptions by itself, so they cannot disagree about what "retry" means.
 
     certainty   did the effect happen?     NOT_SENT, REJECTED: no.  UNKNOWN: nobody knows.  DONE: yes
-    kind        whose weather is it?       rate limit, upstream, network, client, auth, state, other
+    kind        what kind of trouble?      rate limit, upstream, network, client, auth, state, other
     action      what may a caller do?      same key, new key, refresh credentials, escalate, never
     wait        how long did they ask for? seconds, or None if they did not say
 """
