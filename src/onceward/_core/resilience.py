@@ -35,10 +35,10 @@ class Resilience(Protocol):
     async def apay(self) -> bool:
         """Await the payment for a run that follows a failed one; False: the budget is used up."""
 
-    def run(self, operation: Any, called: Any) -> Any:
+    def run(self, operation: Any, prepared: Any) -> Any:
         """Call the function under the claim, and again if need be."""
 
-    async def arun(self, operation: Any, called: Any) -> Any:
+    async def arun(self, operation: Any, prepared: Any) -> Any:
         """Run the function under policy and breaker, and await it."""
 
     def enter(self, operation: Any) -> Callable[[Any], None]:

@@ -192,7 +192,7 @@ async def test_claimed_last_there_is_no_fence_yet(bank: Bank) -> None:
     async with caller.block("k", claim="last") as operation:
         with pytest.raises(ConfigurationError, match="fence"):
             _ = operation.fence
-        with pytest.raises(ConfigurationError, match="no time"):
+        with pytest.raises(ConfigurationError, match="no first_at"):
             _ = operation.first_at
         operation.settle(operation.attempt)
 
