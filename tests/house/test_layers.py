@@ -60,6 +60,8 @@ LAYERS = (
     Layer("outbox", ("messaging/outbox/",)),
     Layer("inbox", ("messaging/inbox/",)),
     Layer("journal", ("journal/",)),
+    Layer("agents", ("agents/",)),
+    Layer("queues", ("queues/",)),
     Layer("root", ("__init__.py", "errors.py", "keys.py", "verdicts.py")),
     Layer("testing", ("testing/",)),
     Layer("service", ("service/",)),

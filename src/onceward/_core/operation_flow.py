@@ -404,6 +404,7 @@ def _failed(
         # When the lease runs out, the record means the same. What the function raised matters more.
         add_note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
         raise error from None
+    operation.record = stored  # Whoever still has the operation can see how it ended.
     yield from emit_event(request, EVENT_TYPE_OF_STATE[stored.state], stored, type(error).__name__)
     if record.is_in_doubt(stored):
         add_note(error, advice.doubt_note(stored))

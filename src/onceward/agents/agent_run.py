@@ -1,0 +1,145 @@
+"""
+`AgentRun` numbers the equal calls of a run where the framework keeps no history: a loop of your own, a proxy.
+
+    run = gate.run("order-42")
+    result = run.call("charge", {"order_id": "42"}, lambda: charge("42"), id=block.id)
+    save(messages)          # the answer is where a restart will find it ...
+    run.delivered()         # ... so an equal call from now on is another one, in any process
+
+In one process, an equal call with another id (or without one) is another call, unless the one before came to no answer.
+Across processes, a call whose answer was delivered has had its number; one that was not delivered keeps it, so that a
+loop that starts over from its input is given the answers that it had. Delivered calls are records in the gate's store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onceward._core.key_derivation import input_hash
+from onceward.agents.framework import PLAIN, Framework
+from onceward.agents.model_text import ForModel
+from onceward.agents.tool_call import ToolCall, check_run
+from onceward.agents.tools import Tool
+
+if TYPE_CHECKING:
+    from onceward.agents.agent_gate import AgentGate
+
+_Identity = tuple[str, str]
+_FREE: Any = object()
+"""In the place of an id: a call that came to no answer. The next equal one is this again."""
+
+
+class CallNumbers:
+    """The numbers of equal calls that one process has seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: dict[_Identity, tuple[int, list[Any]]] = {}
+
+    def known(self, identity: _Identity) -> bool:
+        """Whether a call like this was seen before."""
+        return identity in self._numbers
+
+    def take(self, identity: _Identity, id: object, base: int) -> int:
+        """The number of a call; `base` is how many were delivered before this process saw the first."""
+        with self._lock:
+            start, ids = self._numbers.setdefault(identity, (base, []))
+            if id is not None and id in ids:
+                return start + ids.index(id)
+            mine = object() if id is None else id
+            if _FREE in ids:
+                place = ids.index(_FREE)
+                ids[place] = mine
+                return start + place
+            ids.append(mine)
+            return start + len(ids) - 1
+
+    def free(self, identity: _Identity, number: int) -> None:
+        """This call came to no answer."""
+        with self._lock:
+            start, ids = self._numbers[identity]
+            ids[number - start] = _FREE
+
+
+class AgentRun:
+    """One piece of work, whose equal calls are numbered here. Safe for threads."""
+
+    def __init__(self, gate: AgentGate, run: str) -> None:
+        self.name = check_run(run)
+        self._gate = gate
+        self._numbers = CallNumbers()
+        self._undelivered: list[ToolCall] = []
+
+    def call(
+        self,
+        tool: str,
+        arguments: Any,
+        fn: Callable[[], Any],
+        *,
+        id: str | None = None,
+        turn: int | None = None,
+        framework: Framework = PLAIN,
+        declared: Tool | None = None,
+        tell_errors: bool = True,
+    ) -> Any:
+        """Make a call once: its result, or `ForModel` with words for the model."""
+        if not self._gate.tool(tool, declared).gated:
+            return fn()
+        identity = (tool, input_hash(arguments))
+        base = 0 if self._numbers.known(identity) else self._gate.delivered_before(self.name, tool, arguments)
+        call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
+        try:
+            result = self._gate.call(call, fn, framework=framework, declared=declared, tell_errors=tell_errors)
+        except BaseException:
+            self._numbers.free(identity, call.nth)
+            raise
+        return self._came_to(call, identity, result)
+
+    async def acall(
+        self,
+        tool: str,
+        arguments: Any,
+        fn: Callable[[], Any],
+        *,
+        id: str | None = None,
+        turn: int | None = None,
+        framework: Framework = PLAIN,
+        declared: Tool | None = None,
+        tell_errors: bool = True,
+        shield: bool = True,
+    ) -> Any:
+        """Make a call once, awaiting it: its result, or `ForModel` with words for the model."""
+        if not self._gate.tool(tool, declared).gated:
+            return await self._gate.aungated(fn)
+        identity = (tool, input_hash(arguments))
+        base = 0 if self._numbers.known(identity) else await self._gate.adelivered_before(self.name, tool, arguments)
+        call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
+        try:
+            result = await self._gate.acall(
+                call, fn, framework=framework, declared=declared, tell_errors=tell_errors, shield=shield
+            )
+        except BaseException:
+            self._numbers.free(identity, call.nth)
+            raise
+        return self._came_to(call, identity, result)
+
+    def _came_to(self, call: ToolCall, identity: _Identity, result: Any) -> Any:
+        if isinstance(result, ForModel):
+            self._numbers.free(identity, call.nth)
+        else:
+            self._undelivered.append(call)
+        return result
+
+    def delivered(self) -> None:
+        """Every answer so far is where a restart will find it: equal calls from now on are others."""
+        while self._undelivered:
+            self._gate.mark_delivered(self._undelivered[0])
+            del self._undelivered[0]
+
+    async def adelivered(self) -> None:
+        """Every answer so far is where a restart will find it: equal calls from now on are others."""
+        while self._undelivered:
+            await self._gate.amark_delivered(self._undelivered[0])
+            del self._undelivered[0]

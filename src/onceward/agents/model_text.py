@@ -1,0 +1,91 @@
+"""
+What a model reads instead of a result: that a call was not made now, why, and what it can do about it.
+
+A model does what it reads. None of these texts invites it to make the call again, because the call may have happened;
+each says what stands, and where to look. What a person needs (digest, fence, the command) is in the record and the log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from onceward._core.errors import OncewardError
+from onceward.agents.tools import Tool
+
+_LOOK = "Check with {check} whether it happened"
+_LOOK_SOMEHOW = "Check by other means whether it happened"
+
+_TEXTS = {
+    "in_doubt": "'{tool}' may already have happened: an earlier attempt was interrupted, and its outcome is not known. "
+    "It was not run now, and it will not be run until somebody has decided. {look}, or report this to the user.",
+    "store_forgot": "'{tool}' may already have happened: the record of an earlier attempt was lost. It was not run "
+    "now. {look}, or report this to the user.",
+    "in_flight": "'{tool}' with these arguments is being done right now, by another worker. Nothing was started "
+    "anew. Go on with something else, or report that it is under way.",
+    "ownership_lost": "'{tool}' took longer than it may, and another worker has taken it over. It may have happened. "
+    "{look}, or report this to the user.",
+    "key_reused": "'{tool}' was asked for before under the same key and with other arguments, and that request "
+    "stands. Nothing was done now. Look at what was done before; if it must be changed, report that to the user.",
+    "expired": "'{tool}' was done before, and its result is no longer kept. It was not done now. Look up its state.",
+    "not_replayable": "'{tool}' was done before, and its result was not kept. It was not done now. Look up its state.",
+    "recorded_failure": "'{tool}' was tried before and failed ({error}). It was not run now.",
+    "circuit_open": "'{tool}' was not run: the service behind it is failing, and is left alone for a while. Nothing "
+    "was done. Go on without it, or report this to the user.",
+    "budget_exhausted": "'{tool}' was not run: too many calls of it have failed. Nothing was done. Go on without it, "
+    "or report this to the user.",
+    "deadline_exceeded": "'{tool}' was not run: there is no time left for it. Nothing was done. Report this to the "
+    "user.",
+    "spend_exhausted": "'{tool}' was not run: this work may spend no more ({error}). What was done before stands. "
+    "Finish without it, or report this to the user.",
+    "request_invalid": "'{tool}' was not run: its arguments are not plain data ({error}). Nothing was done.",
+}
+"""By the code of a refusal. A refusal with another code is a matter for the programmer, and is raised."""
+
+_FAILED_IN_DOUBT = (
+    "'{tool}' failed ({error}), and may have happened all the same. It will not be run until somebody has decided. "
+    "{look}, or report this to the user."
+)
+_FAILED = "'{tool}' failed ({error}), and had no effect."
+
+ERROR_CHARACTERS = 300
+
+
+class ForModel(NamedTuple):
+    """Words for the model, in the place of a result."""
+
+    text: str
+    error: BaseException
+    """Why: one of ours if nothing was run now, otherwise what the tool raised or reported."""
+    ran: bool = False
+    """Whether the tool was run now."""
+    in_doubt: bool = True
+    """Whether it may have happened."""
+
+    @property
+    def code(self) -> str:
+        """One word for programs: the refusal's code, or `tool_failed`."""
+        return self.error.code if isinstance(self.error, OncewardError) and not self.ran else "tool_failed"
+
+
+def refusal_text(name: str, tool: Tool, error: OncewardError) -> str | None:
+    """What a model reads about a refusal of ours; None if this is nothing for a model."""
+    text = _TEXTS.get(error.code)
+    return None if text is None else _filled(text, name, tool, error)
+
+
+def failure_text(name: str, tool: Tool, error: BaseException, *, in_doubt: bool) -> str:
+    """What a model reads about a call that raised, or whose framework reported an error."""
+    return _filled(_FAILED_IN_DOUBT if in_doubt else _FAILED, name, tool, error)
+
+
+def _filled(text: str, name: str, tool: Tool, error: BaseException) -> str:
+    look = _LOOK_SOMEHOW if tool.check is None else _LOOK.format(check=tool.check)
+    return text.format(tool=name, look=look, error=_shown(error))
+
+
+def _shown(error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    kind = type(error).__name__
+    if isinstance(error, OncewardError):
+        return said[:ERROR_CHARACTERS]
+    return f"{kind}: {said[:ERROR_CHARACTERS]}" if said else kind
