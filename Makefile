@@ -29,7 +29,7 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
-ALL := test racers drill-atomic drills schedules faults soak test-loaded
+ALL := test test-agents racers drill-atomic drills schedules faults soak test-loaded
 
 .PHONY: quick
 quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
@@ -42,6 +42,19 @@ test: lint ## Every check, and every test in a dose: what CI runs (at most a qua
 .PHONY: test-all
 test-all: $(STAMP) ## Every tier at full length, whatever becomes of the others (an hour)
 	@$(BIN)/python tools/tiers.py $(ALL)
+
+# Every framework that has an adapter: an environment of its own, because few people need them all.
+AGENTS_VENV := .venv-agents
+AGENTS_STAMP := $(AGENTS_VENV)/.ready
+$(AGENTS_STAMP): pyproject.toml tests/agents/requirements.txt
+	@echo "making $(AGENTS_VENV) with every agent framework and queue (once; about 1.2 GB, two minutes)"
+	@test -x $(AGENTS_VENV)/bin/python || $(PYTHON) -m venv $(AGENTS_VENV)
+	@$(AGENTS_VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]' -r tests/agents/requirements.txt
+	@touch $@
+
+.PHONY: test-agents
+test-agents: $(AGENTS_STAMP) ## Every framework and queue, killed at every point; writes the table of the docs (minutes)
+	CRASHES=all $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues
 
 .PHONY: test-loaded
 test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores
