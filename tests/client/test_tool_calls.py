@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from anthropic.types import Message, ServerToolUseBlock, TextBlock, ToolUseBlock
+from langchain_core.messages import AIMessage
 from openai.types.chat import ChatCompletion, ChatCompletionMessageCustomToolCall, ChatCompletionMessageFunctionToolCall
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from openai.types.responses import ResponseCustomToolCall, ResponseFunctionToolCall
+from pydantic import TypeAdapter
+from pydantic_ai.messages import NativeToolCallPart, ToolCallPart
 
 from onceward import Client, Gate, KeyMissing, tool_call_key
 from onceward.errors import KeyInvalid
@@ -39,8 +43,37 @@ CALLS = {
         ResponseCustomToolCall(id="ctc_item", call_id="call_8", name="sql", input="", type="custom_tool_call"),
         "call_8",
     ),
+    "langchain": (
+        AIMessage("", tool_calls=[{"name": "charge", "args": {"order": 17}, "id": "call_l"}]).tool_calls[0],
+        "call_l",
+    ),
+    "langchain, without its type": ({"name": "charge", "args": {"order": 17}, "id": "call_l"}, "call_l"),
+    "pydantic ai": (ToolCallPart("charge", {"order": 17}, tool_call_id="pyd_1"), "pyd_1"),
+    "pydantic ai, on their side": (NativeToolCallPart("web_search", {}, tool_call_id="pyd_2"), "pyd_2"),
+    "bedrock": ({"toolUse": {"toolUseId": "tooluse_1", "name": "charge", "input": {"order": 17}}}, "tooluse_1"),
+    "bedrock, the inner one": ({"toolUseId": "tooluse_1", "name": "charge", "input": {"order": 17}}, "tooluse_1"),
+    "gemini": ({"functionCall": {"id": "fc-1", "name": "charge", "args": {"order": 17}}}, "fc-1"),
+    "gemini, as its SDK names it": ({"function_call": {"id": "fc-1", "name": "charge", "args": {}}}, "fc-1"),
+    "gemini, the inner one": (SimpleNamespace(id="fc-1", name="charge", args={"order": 17}), "fc-1"),
+    "openai agents": (
+        SimpleNamespace(
+            raw_item=ResponseFunctionToolCall(
+                id="fc_item", call_id="call_7", name="charge", arguments="{}", type="function_call"
+            )
+        ),
+        "call_7",
+    ),
     "a provider that leaves the type out": ({"id": "call_1", "function": FUN}, "call_1"),
 }  # fmt: skip
+
+
+def _stored(call: Any) -> Any:
+    """A call as a loop stores it."""
+    if isinstance(call, ToolCallPart | NativeToolCallPart):
+        return TypeAdapter(type(call)).dump_python(call)
+    if isinstance(call, SimpleNamespace):
+        return {name: _stored(value) for name, value in vars(call).items()}
+    return call.model_dump() if hasattr(call, "model_dump") else call
 
 
 @pytest.mark.requirement("A19")
@@ -50,7 +83,7 @@ def test_the_id_passes_unchanged(name: str) -> None:
     From the SDK's own object, and from the same as a dict: what a loop stored.
     """
     call, id = CALLS[name]
-    stored = call if isinstance(call, dict) else call.model_dump()
+    stored = _stored(call)
 
     assert (id, id) == (tool_call_key(call), tool_call_key(stored))
 
@@ -124,6 +157,10 @@ def test_a_gate_takes_it_as_a_recipe(tmp_path: Path) -> None:
         ({"type": "tool_use"}, KeyMissing, "stream"),
         ({"type": "tool_use", "id": ""}, KeyMissing, "stream"),
         (ChoiceDeltaToolCall(index=0, type="function"), KeyMissing, "stream"),
+        ({"functionCall": {"name": "charge", "args": {}}}, KeyMissing, "AgentGate"),
+        ({"toolUse": {"name": "charge"}}, KeyMissing, "toolUseId"),
+        ({"part_kind": "text", "content": "hello"}, KeyInvalid, "no tool call"),
+        ({"name": "charge"}, KeyInvalid, "no tool call"),
         ({"type": "tool_use", "id": "a b"}, KeyInvalid, "blanks"),
         ({"type": "tool_use", "id": 17}, KeyInvalid, "must be a str"),
     ],
