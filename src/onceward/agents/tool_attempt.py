@@ -5,6 +5,7 @@ One attempt at a tool call: what came of it, in the words of the framework or of
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from onceward._core import record
@@ -88,6 +89,12 @@ class ToolAttempt:
 
 
 _DOUBTFUL = frozenset({"in_doubt", "store_forgot", "ownership_lost"})
+
+
+def probe_of(tool: Tool, call: ToolCall) -> Callable[[Operation], Any] | None:
+    """The probe as a gate takes it; a tool's own is given the call."""
+    probe = tool.probe
+    return None if probe is None else lambda operation: probe(call)
 
 
 def tool_terms(tool: Tool, framework: Framework) -> Options:

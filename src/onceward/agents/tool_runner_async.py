@@ -6,14 +6,13 @@ Runs tool calls of one colour through its gate: the identity, the terms and the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.terms import Terms
 from onceward.agents.framework import Framework
-from onceward.agents.tool_attempt import ToolAttempt, tool_terms
+from onceward.agents.tool_attempt import ToolAttempt, probe_of, tool_terms
 from onceward.agents.tool_call import ToolCall, key_of_call
 from onceward.agents.tools import Tool
 from onceward.gate.gate_async import AsyncGate
@@ -42,7 +41,7 @@ class AsyncToolRunner:
                 raise
 
         key = key_of_call(call, tool)
-        probe = None if tool.probe is None else partial(tool.probe, call)
+        probe = probe_of(tool, call)
         try:
             outcome = await self.gate.call_on(
                 self._terms_of(tool, framework), key, run, request=call.arguments, name=call.tool, probe=probe
@@ -56,7 +55,7 @@ class AsyncToolRunner:
     async def hold(self, call: ToolCall, tool: Tool, framework: Framework) -> AsyncHeldCall | Any:
         """Claim a call that somebody else makes; or its result, or words for the model."""
         attempt = ToolAttempt(call, tool, framework)
-        probe = None if tool.probe is None else partial(tool.probe, call)
+        probe = probe_of(tool, call)
         try:
             held = await self.gate.hold(
                 key_of_call(call, tool),
