@@ -12,7 +12,8 @@ Equal calls are numbered from what the framework has stored (`number_in_history`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class ToolCall(NamedTuple):
 def key_of_call(call: ToolCall, tool: Tool) -> str:
     """The key of a call: by the tool's template, as the caller sent it, or from its place in the run."""
     if tool.key is not None:
-        return _by_template(call, tool)
+        return _by_template(call, tool.key)
     if call.key is not None:
         return call.key
     if not isinstance(call.run, str) or not call.run:
@@ -60,9 +61,8 @@ def key_of_call(call: ToolCall, tool: Tool) -> str:
     return hasher.hexdigest()
 
 
-def _by_template(call: ToolCall, tool: Tool) -> str:
-    assert tool.key is not None
-    made, arguments = recipe(tool.key), call.arguments
+def _by_template(call: ToolCall, template: str | Callable[..., str]) -> str:
+    made, arguments = _recipe(template), call.arguments
     missing = [name for name in made.fields if not isinstance(arguments, dict) or arguments.get(name) is None]
     if missing:
         raise KeyMissing(
@@ -79,6 +79,10 @@ def delivery_key(call: ToolCall) -> str:
 
 def nothing() -> None:
     """Such a note has nothing to do."""
+
+
+_recipe = lru_cache(maxsize=1_000)(recipe)
+"""Declared once, used by every call."""
 
 
 class PastCall(NamedTuple):
