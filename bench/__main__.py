@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    group_agents,
     group_atomic,
     group_growth,
     group_http,
@@ -53,6 +54,7 @@ RUNS = {
     "service": group_service.run,
     "ledger": group_ledger.run,
     "relay": group_relay.run,
+    "agents": group_agents.run,
 }
 
 

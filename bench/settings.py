@@ -21,6 +21,7 @@ GROUPS = (
     "ledger",
     "relay",
     "inbox",
+    "agents",
 )
 ROUNDS = 9
 ROUNDS_QUICK = 3
