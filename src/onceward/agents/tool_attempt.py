@@ -75,8 +75,10 @@ class ToolAttempt:
         text = refusal_text(self.call.tool, self.tool, error)
         if text is None:
             raise error
-        _log.warning("onceward: %s was not run (%s); record %s", self.call.tool, error.code, error.digest)
-        return ForModel(text, error, False, error.code in _DOUBTFUL)
+        in_doubt = error.code in _DOUBTFUL
+        level = logging.WARNING if in_doubt else logging.INFO  # Doubt waits for a person.
+        _log.log(level, "onceward: %s was not run (%s); record %s", self.call.tool, error.code, error.digest)
+        return ForModel(text, error, False, in_doubt)
 
     def _not_recorded(self, error: OncewardError) -> Any:
         """The tool ran, and its record could not be ended: what it returned is the answer, if it is known."""
