@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from agent_support import Colour, Effects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Colour, Effects
 from onceward.agents import AgentGate, ForModel, PastCall, Tool, ToolCall, number_in_history
 from onceward.agents.tool_call import key_of_call
 from onceward.agents.tools import BLIND
