@@ -84,6 +84,10 @@ class Journal(JournalBase):
         """Have notes written behind the work."""
         self._batches.put(notes)
 
+    def write(self, notes: list[Note]) -> bool:
+        """Write notes before going on; whether that worked. Never raises an `Exception`."""
+        return self._write(notes)
+
     def flush(self) -> None:
         """Wait until everything that is to be written behind the work has been."""
         self._batches.flush()

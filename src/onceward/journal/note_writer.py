@@ -8,6 +8,7 @@ not one per call.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +24,7 @@ from onceward.stores.tables.sql_steps import declare_failpoints
 
 T = TypeVar("T")
 
-SCHEMA = Schema("journal", "onceward.journal", 1, "the first note makes them")
+SCHEMA = Schema("journal", "onceward.journal", 2, "the first note makes them")
 TABLES = views.TABLES
 PAUSE_SECONDS = 30.0
 """After a failure, nothing is tried for so long."""
@@ -44,6 +45,11 @@ class LazyDriver:
         self._url = url
         self._environment = environment
         self._create = create
+        self._begin()
+
+    def _begin(self) -> None:
+        """Not opened yet: at first, and in a process that was forked, where the parent's connections are not ours."""
+        self._pid = os.getpid()
         self._opening = threading.Lock()
         self._driver: TablesDriver | None = None
 
@@ -66,6 +72,9 @@ class LazyDriver:
                 self._driver.close()
 
     def _opened(self) -> TablesDriver:
+        if self._pid != os.getpid():
+            self._parents = self._driver  # Kept, so that nothing of it is closed here.
+            self._begin()
         with self._opening:
             if self._driver is None:
                 self._driver = open_tables(self._url, SCHEMA, self._environment, create=self._create)
