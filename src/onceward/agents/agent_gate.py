@@ -49,9 +49,9 @@ class AgentGate:
     `store` is a URL, and `scope` says whose calls these are, as for a `Gate`. Any option of an operation (`lease`,
     `wait`, `retain`, ...) may be given as the default for all tools.
 
-    Every attempt is noted in the journal beside the records of a SQLite or PostgreSQL store, under the name of this
-    `worker` (`onceward journal runs`, `onceward journal show RUN`); `journal=False` leaves that out, and `journal=True`
-    refuses a store that cannot keep one. `spend` is a cap on what calls cost.
+    With `journal`, every attempt is noted beside the records of a SQLite or PostgreSQL store, under the name of this
+    `worker`; `onceward journal show RUN` prints a run. It costs one more write before each tool runs. `spend` is a cap
+    on what calls cost.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AgentGate:
         scope: str,
         tools: Mapping[str, Tool] | None = None,
         default: Tool = BLIND,
-        journal: bool | None = None,
+        journal: bool = False,
         worker: str = "agent",
         spend: Spend | None = None,
         listeners: Iterable[Listener] = (),
@@ -79,8 +79,8 @@ class AgentGate:
         self._listeners = tuple(listeners)
         self._tools = ToolTable(tools or {}, default)
         self._spend = _checked_spend(spend, {**(tools or {}), "default": default})
-        self._notes = RunNotes(self._environment, scope, worker) if _keeps_journal(self._url, journal) else None
         self._worker = worker
+        self._notes = self._run_notes() if journal else None
         self._lock = threading.Lock()
         self._shielded: set[asyncio.Task[Any]] = set()
         Gate(MEMORY, scope=scope, **options)  # Scope and options are checked now, and the store when it is needed.
@@ -101,6 +101,15 @@ class AgentGate:
         book = None if self._spend is None else AsyncSpendBook(gate, self._spend)
         journal = None if self._notes is None else AsyncJournal(self._url, **self._keeper)
         return AsyncToolRunner(gate, journal, self._notes, book)
+
+    def _run_notes(self) -> RunNotes:
+        if tables_url(self._url) is None:
+            raise ConfigurationError(
+                "journal=True needs a store that can keep a journal beside its records, SQLite or PostgreSQL "
+                "(sqlite:///agent.db or postgresql://...), and this one cannot; use such a store, or leave journal= out"
+            )
+        Journal(self._url, **self._keeper)  # It says what is wrong with the name of the worker; nothing is opened.
+        return RunNotes(self._environment, self._scope, self._worker)
 
     @property
     def _keeper(self) -> Any:
@@ -285,13 +294,3 @@ def _checked_spend(spend: Spend | None, tools: Mapping[str, Tool]) -> Spend | No
         raise ConfigurationError("spend must be a Spend, such as Spend('usd', limit='20.00')")
     check_prices(tools)
     return spend
-
-
-def _keeps_journal(url: str, wanted: bool | None) -> bool:
-    """Whether attempts are noted: where it can be, unless somebody said otherwise."""
-    if wanted and tables_url(url) is None:
-        raise ConfigurationError(
-            "journal=True needs a store that can keep a journal beside its records, SQLite or PostgreSQL "
-            "(sqlite:///agent.db or postgresql://...), and this one cannot; leave journal= out, and there is none"
-        )
-    return wanted is not False and tables_url(url) is not None

@@ -85,8 +85,12 @@ class Journal(JournalBase):
         self._batches.put(notes)
 
     def write(self, notes: list[Note]) -> bool:
-        """Write notes before going on; whether that worked. Never raises an `Exception`."""
-        return self._write(notes)
+        """
+        Write notes before going on, and with them what waits to be written; whether that worked.
+
+        Never raises an `Exception`.
+        """
+        return self._write([*self._batches.take(), *notes])
 
     def flush(self) -> None:
         """Wait until everything that is to be written behind the work has been."""
