@@ -398,7 +398,7 @@ class TestTheStore:
         """
         gate = opened()
         cap, store = Spend("usd", limit=1).cap(SCOPE, "order-1"), gate.blocking.store
-        old = spend_state.Reservation(b"r" * 32, 5, 400)
+        old = spend_state.PriceReservation(b"r" * 32, 5, 400)
         new = old._replace(fence=6)
         _run(store, spend_state.reserve(cap, old))
         _run(store, spend_state.reserve(cap, new))

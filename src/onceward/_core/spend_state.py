@@ -37,7 +37,7 @@ PAUSE_SECONDS = 0.02
 """The longest of these pauses."""
 
 
-class Reservation(NamedTuple):
+class PriceReservation(NamedTuple):
     """What is reserved for one call."""
 
     record: bytes
@@ -51,7 +51,7 @@ class SpendState(NamedTuple):
     """What stands in a cap's record."""
 
     spent: int
-    open: Mapping[bytes, Reservation]
+    open: Mapping[bytes, PriceReservation]
 
     @property
     def reserved(self) -> int:
@@ -77,7 +77,7 @@ class Cap(NamedTuple):
     keep: int
 
 
-def reserve(cap: Cap, want: Reservation) -> Flow[SpendState | NoRoom]:
+def reserve(cap: Cap, want: PriceReservation) -> Flow[SpendState | NoRoom]:
     """Reserve a price, if it fits under the cap, in one step; what stands there then, or why not."""
     tidied = False
     while True:
@@ -103,7 +103,7 @@ def reserve(cap: Cap, want: Reservation) -> Flow[SpendState | NoRoom]:
         tidied = True
 
 
-def settle(cap: Cap, held: Reservation, actual: int) -> Flow[SpendState]:
+def settle(cap: Cap, held: PriceReservation, actual: int) -> Flow[SpendState]:
     """The call is over, and cost this much. Twice is the same as once; a claim that was overtaken changes nothing."""
 
     def settled(seen: SpendState) -> SpendState | None:
@@ -112,7 +112,7 @@ def settle(cap: Cap, held: Reservation, actual: int) -> Flow[SpendState]:
     return (yield from _change(cap, settled))
 
 
-def give_back(cap: Cap, held: Reservation) -> Flow[SpendState]:
+def give_back(cap: Cap, held: PriceReservation) -> Flow[SpendState]:
     """The call had no effect, and costs nothing."""
 
     def given_back(seen: SpendState) -> SpendState | None:
@@ -129,7 +129,7 @@ def tidy(cap: Cap, *, fold: bool) -> Flow[SpendState]:
     stay: it makes no difference to the cap, and whoever made the call may be about to say what it really cost.
     """
     seen = spend_state_of((yield Load("spend.load", cap.shared.id)))
-    ended: dict[Reservation, int] = {}
+    ended: dict[PriceReservation, int] = {}
     for one in seen.open.values():
         found: Record | None = yield Load("spend.record", one.record)
         if found is not None and is_released(found) and shown_state(found) != "absent":
@@ -163,7 +163,7 @@ def spend_state_of(found: Record | None) -> SpendState:
         return EMPTY
     value, _ = value_of(found)
     try:
-        opened = (Reservation(bytes.fromhex(id), int(fence), int(amount)) for id, fence, amount in value["open"])
+        opened = (PriceReservation(bytes.fromhex(id), int(fence), int(amount)) for id, fence, amount in value["open"])
         return SpendState(int(value["spent"]), {one.record: one for one in opened})
     except (TypeError, KeyError, ValueError) as error:
         raise StoreCorrupt(
@@ -196,16 +196,16 @@ def _change(cap: Cap, change: Callable[[SpendState], SpendState | None], *, rela
     raise StoreContended
 
 
-def _with(seen: SpendState, one: Reservation) -> SpendState:
+def _with(seen: SpendState, one: PriceReservation) -> SpendState:
     return seen._replace(open={**seen.open, one.record: one})
 
 
-def _folded(seen: SpendState, held: Reservation, actual: int) -> SpendState:
+def _folded(seen: SpendState, held: PriceReservation, actual: int) -> SpendState:
     left = {id: one for id, one in seen.open.items() if id != held.record}
     return SpendState(seen.spent + actual, left)
 
 
-def _is_of(seen: SpendState, held: Reservation) -> bool:
+def _is_of(seen: SpendState, held: PriceReservation) -> bool:
     """Whether a reservation stands there and is this claim's. Otherwise a later claim of the call has taken it over."""
     mine = seen.open.get(held.record)
     return mine is not None and mine.fence == held.fence

@@ -25,7 +25,7 @@ from onceward._core.errors import ConfigurationError, KeyInvalid, RequestInvalid
 from onceward._core.keys import check_key, key_digest, record_id
 from onceward._core.operation import Operation
 from onceward._core.shared_state import SharedRecord
-from onceward._core.spend_state import OPEN_MAX, SPEND, Cap, NoRoom, Reservation, SpendState
+from onceward._core.spend_state import OPEN_MAX, SPEND, Cap, NoRoom, PriceReservation, SpendState
 from onceward._core.terms import Seconds
 from onceward.agents.tool_call import ToolCall, check_run
 from onceward.agents.tools import Price, Tool
@@ -113,7 +113,7 @@ class PriceTag:
 
     def __init__(self, cap: Cap, operation: Operation, amount: int) -> None:
         self.cap, self.operation = cap, operation
-        self.reservation = Reservation(operation.id, operation.fence, amount)
+        self.reservation = PriceReservation(operation.id, operation.fence, amount)
         self._told: int | None = None
 
     def tell(self, amount: int) -> None:

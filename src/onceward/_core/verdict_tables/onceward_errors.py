@@ -44,8 +44,8 @@ CODES: Final[dict[str, Verdict]] = {
     "store_corrupt": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     "schema_mismatch": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     # Not called at all: who waits outside an open circuit gains nothing by knocking again.
-    "spend_exhausted": Verdict(_C.NOT_SENT, _K.STATE, _A.ESCALATE),
     "circuit_open": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    "spend_exhausted": Verdict(_C.NOT_SENT, _K.STATE, _A.ESCALATE),
     # Given up by a retry policy; what is known about the attempts is on its stop.
     "outcome_unknown": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
     "deadline_exceeded": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
