@@ -25,13 +25,19 @@ from onceward._core.events import Listener
 from onceward._core.terms import Options
 from onceward.agents import delivery, delivery_async
 from onceward.agents.agent_run import AgentRun
+from onceward.agents.call_notes import RunNotes
 from onceward.agents.framework import PLAIN, Framework
+from onceward.agents.spend import Spend, SpendView, check_prices
+from onceward.agents.spend_book import SpendBook
+from onceward.agents.spend_book_async import AsyncSpendBook
 from onceward.agents.tool_call import ToolCall
 from onceward.agents.tool_runner import HeldCall, ToolRunner
 from onceward.agents.tool_runner_async import AsyncHeldCall, AsyncToolRunner
 from onceward.agents.tools import BLIND, Tool, ToolTable
 from onceward.gate import AsyncGate, Gate
+from onceward.journal import AsyncJournal, Journal
 from onceward.runtime.environment import REAL, Environment
+from onceward.stores import tables_url
 
 MEMORY = "memory://"
 
@@ -42,6 +48,10 @@ class AgentGate:
 
     `store` is a URL, and `scope` says whose calls these are, as for a `Gate`. Any option of an operation (`lease`,
     `wait`, `retain`, ...) may be given as the default for all tools.
+
+    With `journal`, every attempt is noted beside the records of a SQLite or PostgreSQL store, under the name of this
+    `worker`; `onceward journal show RUN` prints a run. It costs one more write before each tool runs. `spend` is a cap
+    on what calls cost.
     """
 
     def __init__(
@@ -51,6 +61,9 @@ class AgentGate:
         scope: str,
         tools: Mapping[str, Tool] | None = None,
         default: Tool = BLIND,
+        journal: bool = False,
+        worker: str = "agent",
+        spend: Spend | None = None,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
         **options: Unpack[Options],
@@ -65,6 +78,9 @@ class AgentGate:
         self._scope, self._options = scope, options
         self._listeners = tuple(listeners)
         self._tools = ToolTable(tools or {}, default)
+        self._spend = _checked_spend(spend, {**(tools or {}), "default": default})
+        self._worker = worker
+        self._notes = self._run_notes() if journal else None
         self._lock = threading.Lock()
         self._shielded: set[asyncio.Task[Any]] = set()
         Gate(MEMORY, scope=scope, **options)  # Scope and options are checked now, and the store when it is needed.
@@ -74,14 +90,30 @@ class AgentGate:
         gate = Gate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
-        return ToolRunner(gate)
+        book = None if self._spend is None else SpendBook(gate, self._spend)
+        return ToolRunner(gate, None if self._notes is None else Journal(self._url, **self._keeper), self._notes, book)
 
     @cached_property
     def _awaiting_calls(self) -> AsyncToolRunner:
         gate = AsyncGate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
-        return AsyncToolRunner(gate)
+        book = None if self._spend is None else AsyncSpendBook(gate, self._spend)
+        journal = None if self._notes is None else AsyncJournal(self._url, **self._keeper)
+        return AsyncToolRunner(gate, journal, self._notes, book)
+
+    def _run_notes(self) -> RunNotes:
+        if tables_url(self._url) is None:
+            raise ConfigurationError(
+                "journal=True needs a store that can keep a journal beside its records, SQLite or PostgreSQL "
+                "(sqlite:///agent.db or postgresql://...), and this one cannot; use such a store, or leave journal= out"
+            )
+        Journal(self._url, **self._keeper)  # It says what is wrong with the name of the worker; nothing is opened.
+        return RunNotes(self._environment, self._scope, self._worker)
+
+    @property
+    def _keeper(self) -> Any:
+        return {"scope": self._scope, "worker": self._worker, "environment": self._environment}
 
     @property
     def scope(self) -> str:
@@ -107,6 +139,20 @@ class AgentGate:
     def run(self, name: str) -> AgentRun:
         """A run whose framework keeps no history: numbers its equal calls."""
         return AgentRun(self, name)
+
+    def spent(self, run: str | None = None) -> SpendView:
+        """What was spent, what is reserved and what is left: of this run, or under the cap that all runs share."""
+        with self._lock:
+            runner = self._blocking_calls
+        if runner.book is None:
+            raise ConfigurationError(_NO_SPEND)
+        return runner.book.view(run)
+
+    async def aspent(self, run: str | None = None) -> SpendView:
+        """What was spent, what is reserved and what is left; as `spent`."""
+        if self._awaiting_calls.book is None:
+            raise ConfigurationError(_NO_SPEND)
+        return await self._awaiting_calls.book.view(run)
 
     # --- for adapters ---
 
@@ -215,14 +261,14 @@ class AgentGate:
     def close(self) -> None:
         """Close what the blocking calls have opened."""
         if "_blocking_calls" in self.__dict__:
-            self._blocking_calls.gate.close()
+            self._blocking_calls.close()
 
     async def aclose(self) -> None:
         """Wait for calls whose callers have left, and close everything."""
         while self._shielded:
             await asyncio.wait(self._shielded)
         if "_awaiting_calls" in self.__dict__:
-            await self._awaiting_calls.gate.close()
+            await self._awaiting_calls.close()
         self.close()
 
     def __enter__(self) -> Self:
@@ -238,3 +284,13 @@ class AgentGate:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+_NO_SPEND = "this gate has no cap on what calls cost: AgentGate(spend=Spend('usd', limit='20.00'), ...)"
+
+
+def _checked_spend(spend: Spend | None, tools: Mapping[str, Tool]) -> Spend | None:
+    if spend is not None and not isinstance(spend, Spend):
+        raise ConfigurationError("spend must be a Spend, such as Spend('usd', limit='20.00')")
+    check_prices(tools)
+    return spend
