@@ -13,7 +13,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.terms import Terms
 from onceward.agents.framework import Framework
 from onceward.agents.tool_attempt import ToolAttempt, probe_of, tool_terms
-from onceward.agents.tool_call import ToolCall, key_of_call
+from onceward.agents.tool_call import ToolCall, key_of_call, request_of_call
 from onceward.agents.tools import Tool
 from onceward.gate.gate_async import AsyncGate
 from onceward.gate.held_operation_async import AsyncHeldOperation
@@ -44,7 +44,7 @@ class AsyncToolRunner:
         probe = probe_of(tool, call)
         try:
             outcome = await self.gate.call_on(
-                self._terms_of(tool, framework), key, run, request=call.arguments, name=call.tool, probe=probe
+                self._terms_of(tool, framework), key, run, request=request_of_call(call), name=call.tool, probe=probe
             )
         except GeneratorExit:
             raise
@@ -59,7 +59,7 @@ class AsyncToolRunner:
         try:
             held = await self.gate.hold(
                 key_of_call(call, tool),
-                request=call.arguments,
+                request=request_of_call(call),
                 name=call.tool,
                 probe=probe,
                 **tool_terms(tool, framework),
