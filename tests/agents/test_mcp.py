@@ -761,7 +761,7 @@ class TestKeyedClient:
 
                 async with shop.client() as client:
                     keyed = KeyedClient(client)
-                    with pytest.raises(MCPError, match="(?i)timed out"):
+                    with pytest.raises(MCPError, match=r"(?i)timed out"):
                         await keyed.call_tool("slow", FORTY_TWO, 0.05)
 
                     assert not keyed.server_honours_keys
@@ -801,7 +801,7 @@ class TestKeyedClient:
 
                 async with shop.client() as client:
                     keyed = KeyedClient(client, run="order-42", attempts=1)
-                    with pytest.raises(MCPError, match="(?i)timed out"):
+                    with pytest.raises(MCPError, match=r"(?i)timed out"):
                         await keyed.call_tool("slow", FORTY_TWO, 0.05)
                     release.set()
                     answer = await keyed.call_tool("slow", FORTY_TWO)

@@ -113,7 +113,8 @@ class KeyedClient:
         for attempt in range(1, self._attempts + 1):
             try:
                 client: Any = await self._connected()
-                return await client.call_tool(name, arguments, seconds, meta=meta, **more)
+                result: CallToolResult = await client.call_tool(name, arguments, seconds, meta=meta, **more)
+                return result
             except MCPError as error:
                 if error.code not in LOST or attempt == self._attempts or not self.server_honours_keys:
                     raise
