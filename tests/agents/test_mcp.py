@@ -468,7 +468,7 @@ async def timing_out(call: Coroutine[Any, Any, Any], begun: asyncio.Event) -> No
 
 
 class TestTimeOuts:
-    @pytest.mark.fault("agents-a-cancelled-call-is-dropped")
+    @pytest.mark.fault("agents-no-shield")
     def test_a_client_that_gave_up_is_given_the_first_answer(self, open_gate: Any, mode: str) -> None:
         """The server goes on with the call, reports progress to nobody, and the retry finds the answer."""
         heard: list[float] = []
