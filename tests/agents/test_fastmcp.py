@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware.error_handling import RetryMiddleware
 from fastmcp.tools.base import ToolResult
+from in_a_loop import run
 from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, TextContent
 
@@ -68,11 +69,6 @@ def open_gate(tmp_path: Path) -> Callable[..., AgentGate]:
         return AgentGate(f"sqlite:///{tmp_path}/mcp.db", scope="test:mcp", tools=tools, wait=5)
 
     return opens
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """One event loop for one test."""
-    asyncio.run(work)
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -300,8 +296,8 @@ def test_what_repeats_calls_must_be_outside(open_gate: Any) -> None:
                     counted.append(len(effects))
 
     counted: list[int] = []
-    assert asyncio.run(work(True))[1] == "tool_failed"
-    assert asyncio.run(work(False))[1] == "refused"
+    assert run(work(True))[1] == "tool_failed"
+    assert run(work(False))[1] == "refused"
     assert counted == [1, 0]
 
 

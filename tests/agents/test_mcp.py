@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from in_a_loop import run
 from mcp import Client
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -78,11 +79,6 @@ def open_gate(tmp_path: Path) -> Callable[..., AgentGate]:
         return AgentGate(f"sqlite:///{tmp_path}/mcp.db", scope="test:mcp", tools=tools, wait=5)
 
     return opens
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """One event loop for one test."""
-    asyncio.run(work)
 
 
 def text_of(result: CallToolResult) -> str:
@@ -177,7 +173,7 @@ class TestKeys:
         async def work() -> None:
             async with open_gate() as gate:
                 shop = Shop(gate)
-                shop.server.tool()(lambda_named("mail", shop))
+                shop.server.tool()(another_tool("mail", shop))
                 async with shop.client() as client:
                     await client.call_tool("charge", FORTY_TWO, meta=key("order-42"))
                     refused = await client.call_tool("mail", FORTY_TWO, meta=key("order-42"))
@@ -207,7 +203,7 @@ class TestKeys:
         async def work() -> None:
             async with open_gate(look=Tool("read-only")) as gate:
                 shop = Shop(gate, require_key=True)
-                shop.server.tool()(lambda_named("look", shop))
+                shop.server.tool()(another_tool("look", shop))
                 async with shop.client() as client:
                     with pytest.raises(MCPError, match="came without a key") as refused:
                         await client.call_tool("charge", FORTY_TWO)
@@ -248,12 +244,12 @@ class TestKeys:
         run(work())
 
 
-def lambda_named(name: str, shop: Shop) -> Callable[..., Any]:
-    """Another tool with the same arguments."""
+def another_tool(name: str, shop: Shop) -> Callable[..., Any]:
+    """Another tool with the same arguments, and answers of the same shape."""
 
-    async def made(order_id: str) -> str:
+    async def made(order_id: str) -> dict[str, Any]:
         shop.effects.append(order_id)
-        return name
+        return {name: order_id}
 
     made.__name__ = name
     return made
@@ -557,8 +553,8 @@ class TestTools:
                             ran.append(f"{name} refused")
                 return [ran == ["declared", "annotated"], ran == ["declared", "annotated refused"]]
 
-        assert asyncio.run(work(True)) == [True, False]
-        assert asyncio.run(work(False)) == [False, True]
+        assert run(work(True)) == [True, False]
+        assert run(work(False)) == [False, True]
 
     def test_without_the_tools_annotations_cannot_be_trusted(self, open_gate: Any) -> None:
         async def work() -> None:
