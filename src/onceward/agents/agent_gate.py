@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
 from functools import cached_property, partial
 from inspect import isawaitable
 from types import TracebackType
@@ -83,10 +84,13 @@ class AgentGate:
         self._notes = self._run_notes() if journal else None
         self._lock = threading.Lock()
         self._shielded: set[asyncio.Task[Any]] = set()
+        self._owner: AgentGate | None = None
         Gate(MEMORY, scope=scope, **options)  # Scope and options are checked now, and the store when it is needed.
 
     @cached_property
     def _blocking_calls(self) -> ToolRunner:
+        if self._owner is not None:
+            return ToolRunner(self._owner.blocking.scoped(self._scope))
         gate = Gate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
@@ -95,6 +99,8 @@ class AgentGate:
 
     @cached_property
     def _awaiting_calls(self) -> AsyncToolRunner:
+        if self._owner is not None:
+            return AsyncToolRunner(self._owner.awaiting.scoped(self._scope))
         gate = AsyncGate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
@@ -119,6 +125,19 @@ class AgentGate:
     def scope(self) -> str:
         """Whose calls these are."""
         return self._scope
+
+    def scoped(self, scope: str) -> AgentGate:
+        """
+        This gate for another scope: the same store, tools and options. For a server with many tenants.
+
+        Take the scope from who is authenticated. Close the gate it came from: closing this one closes nothing.
+        """
+        Gate(MEMORY, scope=scope)  # Checked now.
+        twin = copy(self)
+        twin.__dict__.pop("_blocking_calls", None)
+        twin.__dict__.pop("_awaiting_calls", None)
+        twin._owner, twin._scope, twin._lock = self._owner or self, scope, threading.Lock()
+        return twin
 
     @property
     def blocking(self) -> Gate:

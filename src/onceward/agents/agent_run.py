@@ -135,11 +135,19 @@ class AgentRun:
     def delivered(self) -> None:
         """Every answer so far is where a restart will find it: equal calls from now on are others."""
         while self._undelivered:
-            self._gate.mark_delivered(self._undelivered[0])
-            del self._undelivered[0]
+            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
+            try:
+                self._gate.mark_delivered(call)
+            except BaseException:
+                self._undelivered.insert(0, call)
+                raise
 
     async def adelivered(self) -> None:
         """Every answer so far is where a restart will find it: equal calls from now on are others."""
         while self._undelivered:
-            await self._gate.amark_delivered(self._undelivered[0])
-            del self._undelivered[0]
+            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
+            try:
+                await self._gate.amark_delivered(call)
+            except BaseException:
+                self._undelivered.insert(0, call)
+                raise

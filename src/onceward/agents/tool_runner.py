@@ -19,7 +19,7 @@ from onceward.agents.framework import Framework
 from onceward.agents.spend import PriceTag
 from onceward.agents.spend_book import SpendBook
 from onceward.agents.tool_attempt import ToolAttempt, probe_of, tool_terms
-from onceward.agents.tool_call import ToolCall, key_of_call
+from onceward.agents.tool_call import ToolCall, key_of_call, request_of_call
 from onceward.agents.tool_context import enter_tool
 from onceward.agents.tools import Tool
 from onceward.gate.gate import Gate
@@ -65,7 +65,7 @@ class ToolRunner:
         probe = probe_of(tool, call)
         try:
             outcome = self.gate.call_on(
-                self._terms_of(tool, framework), key, run, request=call.arguments, name=call.tool, probe=probe
+                self._terms_of(tool, framework), key, run, request=request_of_call(call), name=call.tool, probe=probe
             )
         except GeneratorExit:
             raise
@@ -84,7 +84,7 @@ class ToolRunner:
         beside, probe = self._beside(attempt, key), probe_of(tool, call)
         try:
             held = self.gate.hold(
-                key, request=call.arguments, name=call.tool, probe=probe, **tool_terms(tool, framework)
+                key, request=request_of_call(call), name=call.tool, probe=probe, **tool_terms(tool, framework)
             )
             if beside is not None and not isinstance(held, Outcome):
                 self._begin_held(beside, held)
