@@ -123,6 +123,7 @@ async def main() -> None:
         async with Worker(
             client, task_queue=name, workflows=[Agent], activities=activities, activity_executor=threads,
             interceptors=interceptors(gated), workflow_runner=UnsandboxedWorkflowRunner(),
+            max_cached_workflows=0,  # Otherwise the server waits ten seconds for the worker that knew the workflow.
         ):  # fmt: skip
             if kit.restarted:
                 await client.get_workflow_handle(name).result()
