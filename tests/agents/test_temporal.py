@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +43,7 @@ from onceward.agents.temporal import AuthError, OncewardInterceptor, ValidationE
 from onceward.errors import ConfigurationError, NothingHappened
 from servers.temporal import running
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "agents" / "temporal_activity.py"
 PATIENCE = 120
 """Seconds; a limit for what hangs."""
 
@@ -379,6 +383,23 @@ class TestTheFourthDocument:
             return "booked"
 
         assert run(Step("book_flight"), book_flight, gate=gate_with()) == ["returned", "booked"]
+
+    @pytest.mark.requirement("D74", "D75")
+    def test_the_example_books_one_seat(self, tmp_path: Path) -> None:
+        """
+        Its policy retries the booking whose answer was lost, and one seat is booked. It runs again, and leaves nothing.
+        """
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-W", "error", str(EXAMPLE)],
+                cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
+            )  # fmt: skip
+
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.splitlines()[-3:] == [
+                "seat 12A", "ValidationError: there is no flight XX1", "2 bookings, 1 seat"
+            ]  # fmt: skip
+        assert list(tmp_path.iterdir()) == []
 
 
 class Booking(BaseModel):

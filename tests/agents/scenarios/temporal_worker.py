@@ -135,3 +135,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
+os._exit(0)  # Threads of Temporal's may abort an interpreter that ends in the usual way: temporalio/sdk-python#300.
