@@ -46,15 +46,11 @@ async def main() -> None:
     gate = AgentGate("memory://", scope="live:acme", tools={"book_flight": book})
     parts = {"workflows": [BookingWorkflow], "activities": [book_flight], "interceptors": [OncewardInterceptor(gate)]}
     program = f"{sysconfig.get_path('scripts')}/temporal"
-    server = await WorkflowEnvironment.start_local(dev_server_existing_path=program, dev_server_log_level="error")
-    async with (
-        server,
-        gate,
-        Worker(server.client, task_queue="q", workflow_runner=UnsandboxedWorkflowRunner(), **parts),
-    ):
+    local = await WorkflowEnvironment.start_local(dev_server_existing_path=program, dev_server_log_level="error")
+    async with local, gate, Worker(local.client, task_queue="q", workflow_runner=UnsandboxedWorkflowRunner(), **parts):
         for flight in ("LH1", "XX1"):
             try:
-                print(await server.client.execute_workflow("BookingWorkflow", flight, id=flight, task_queue="q"))
+                print(await local.client.execute_workflow("BookingWorkflow", flight, id=flight, task_queue="q"))
             except Exception as error:
                 print(error.cause.cause)
     print(f"2 bookings, {len(seats)} seat", flush=True)

@@ -58,6 +58,9 @@ class Step:
     heartbeat: float | None = None
     attempts: int = 4
     local: bool = False
+    patience: float | None = None
+    """`local_retry_threshold`: longer pauses are left to the server."""
+    id: str | None = None
     final: list[str] = field(default_factory=list)
     """`non_retryable_error_types`."""
     again: bool = False
@@ -78,7 +81,10 @@ class OneStep:
         common["start_to_close_timeout"] = timedelta(seconds=step.seconds)
         try:
             if step.local:
-                result = await workflow.execute_local_activity(step.name, **common)
+                patience = None if step.patience is None else timedelta(seconds=step.patience)
+                result = await workflow.execute_local_activity(
+                    step.name, local_retry_threshold=patience, activity_id=step.id, **common
+                )
             else:
                 silence = None if step.heartbeat is None else timedelta(seconds=step.heartbeat)
                 result = await workflow.execute_activity(
@@ -208,6 +214,19 @@ class TestRetriesOfTheServer:
 
         assert came_to == ["returned", "charged"]
         assert world.effects == ["42"]
+
+    @pytest.mark.parametrize(("id", "effects"), [("charge-42", 1), (None, 2)])
+    def test_a_local_activity_that_is_retried_by_the_server_needs_an_id(self, id: str | None, effects: int) -> None:
+        """
+        A pause that is too long for the worker is left to the server, and the activity gets another id after it: the
+        page says so. With an id of its own it stays what it was.
+        """
+        world, step = World(), Step("charge", ["42"], local=True, patience=0.001, id=id)
+
+        came_to = run(step, charging(world, "async"), gate=gate_with(), around=[Loses()])
+
+        assert came_to == ["returned", "charged"]
+        assert world.effects == ["42"] * effects
 
     @pytest.mark.requirement("D75")
     @colours
