@@ -204,6 +204,7 @@ class AgentGate:
         *,
         framework: Framework = PLAIN,
         declared: Tool | None = None,
+        tool: Tool | None = None,
         tell_errors: bool = False,
         shield: bool = True,
     ) -> Any:
@@ -211,9 +212,10 @@ class AgentGate:
         Make a tool call once, awaiting it: as `call`. `fn` may return something to await, or a result.
 
         With `shield`, a caller who is cancelled leaves the call running to its end, so that its outcome is known; the
-        next equal call then finds it. `aclose` waits for such calls.
+        next equal call then finds it. `aclose` waits for such calls. `tool` is for an adapter that has asked `tool()`
+        already, and made its options fit its framework's time-outs.
         """
-        tool = self._tools.find(call.tool, declared)
+        tool = tool or self._tools.find(call.tool, declared)
         if not tool.gated:
             return await self.aungated(fn)
         going = self._awaiting_calls.call_tool(
