@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceward._core.errors import OncewardError
+from onceward.agents.framework import FailedResult
 from onceward.agents.tools import Tool
 
 _LOOK = "Check with {check} whether it happened"
@@ -86,6 +87,6 @@ def _filled(text: str, name: str, tool: Tool, error: BaseException) -> str:
 def _shown(error: BaseException) -> str:
     said = " ".join(str(error).split())
     kind = type(error).__name__
-    if isinstance(error, OncewardError):
+    if isinstance(error, OncewardError | FailedResult) and said:
         return said[:ERROR_CHARACTERS]
     return f"{kind}: {said[:ERROR_CHARACTERS]}" if said else kind
