@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
@@ -617,7 +621,7 @@ def test_an_interrupt_passes_and_frees_the_key(asking: Asking, open_gate: Gates,
         return f"charged {order}: {answer}"
 
     gate = open_gate()
-    agent = asking.agent(turns(calls(CHARGE), DONE), [charge], at_once(), OncewardMiddleware(gate))
+    agent = asking.agent(turns(calls(CHARGE), DONE), [charge], OncewardMiddleware(gate))
 
     waiting = asking.ask(agent)
     states = [record.state for record in gate.blocking.records.list()]
@@ -992,6 +996,40 @@ def test_langgraphs_jitter_is_not_full_jitter(
         asking.ask(graph, ORDER)
 
     assert pauses == expected
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "agents"
+LAST_LINES = {
+    "langchain_agent.py": "2 runs, 1 charge",
+    "langgraph_node.py": "3 entries of the node, 2 requests, 1 charge",
+}
+
+
+@pytest.mark.requirement("D72")
+@pytest.mark.parametrize("example", LAST_LINES)
+def test_an_example_ends_as_it_says(example: str, tmp_path: Path) -> None:
+    """Run as a reader would, twice; it leaves nothing behind."""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(EXAMPLES / example)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == LAST_LINES[example]
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("D72")
+def test_the_policy_is_given_under_the_name_that_a_version_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`retry` in LangGraph 0.2, `retry_policy` later: the example looks at what is installed."""
+    pauses_of(monkeypatch)
+    retried = runpy.run_path(str(EXAMPLES / "langgraph_node.py"))["retried"]
+
+    def add_node_of_0_2(self: Any, node: Any, action: Any = None, *, retry: Any = None) -> None: ...
+
+    assert retried(POLICY) == {"retry_policy": POLICY}
+    assert retried(POLICY, add_node_of_0_2) == {"retry": POLICY}
 
 
 # --- which versions ---

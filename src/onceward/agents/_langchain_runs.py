@@ -69,10 +69,9 @@ class RunSource:
             raise ConfigurationError(_NO_IDS)
         return "/".join(filter(None, (thread, work, asked.id)))
 
-    def of_task(self, info: ExecutionInfo | None, config: Mapping[str, Any]) -> str:
+    def of_task(self, info: ExecutionInfo, config: Mapping[str, Any]) -> str:
         """The run of a call in a node: this thread and task."""
         thread, _ = self._thread(info, config, "a call in a node")
-        assert info is not None
         return f"{thread}/{info.task_id}"
 
     def _thread(self, info: ExecutionInfo | None, config: Mapping[str, Any], what: str) -> tuple[str, str]:
