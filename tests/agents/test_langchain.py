@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import operator
 import runpy
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
@@ -26,7 +27,7 @@ import pytest
 pytest.importorskip("langchain", reason="in make test-agents")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, ToolRetryMiddleware
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
@@ -34,7 +35,7 @@ from langchain_script import DONE, Script, ScriptedModel, calls, read, turns
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.func import entrypoint, task
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, interrupt
 from pydantic import BaseModel, field_validator
@@ -246,6 +247,25 @@ def test_a_run_must_be_a_text(open_gate: Gates) -> None:
     """Said when the middleware is made."""
     with pytest.raises(KeyInvalid, match="a run is named by a text"):
         OncewardMiddleware(open_gate(), run="")
+
+
+def test_messages_may_be_kept_under_another_name(asking: Asking, open_gate: Gates, effects: Effects) -> None:
+    """As `ToolNode(messages_key=...)` has it; the wrappers are told, too."""
+
+    class State(TypedDict):
+        talk: Annotated[list[AnyMessage], add_messages]
+
+    graph = StateGraph(State)
+    wrappers = tool_wrappers(open_gate(), messages_key="talk")
+    graph.add_node("tools", ToolNode([charge_tool(effects)], messages_key="talk", **wrappers))
+    graph.add_edge(START, "tools")
+    compiled = graph.compile(checkpointer=asking.saver)
+
+    both = calls(CHARGE, ("c2", "charge", {"order": "42"}))
+    result = asking.ask(compiled, {"talk": [HumanMessage("charge twice"), both]})
+
+    assert read(result["talk"]) == [("success", "charged 42")] * 2
+    assert effects.count == 2
 
 
 def test_messages_without_ids_name_no_run(asking: Asking, open_gate: Gates, effects: Effects) -> None:
@@ -630,6 +650,104 @@ def test_an_interrupt_passes_and_frees_the_key(asking: Asking, open_gate: Gates,
     assert waiting["__interrupt__"][0].value == {"charge": "42"}
     assert [str(state) for state in states] == ["released"]
     assert found == [("success", "charged 42: yes")]
+    assert effects.count == 1
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_an_approval_is_asked_for_before_anything_is_claimed(
+    asking: Asking, open_gate: Gates, effects: Effects, decision: str
+) -> None:
+    """LangChain asks between the model and the tools. A rejected call came to no answer: it keeps its number."""
+    gate, again = open_gate(), calls(("c2", "charge", {"order": "42"}))
+    person = HumanInTheLoopMiddleware(interrupt_on={"charge": True})
+    agent = asking.agent(turns(calls(CHARGE), again, DONE), [charge_tool(effects)], person, OncewardMiddleware(gate))
+
+    asking.ask(agent)
+    asked = len(gate.blocking.records.list())
+    for answer in (decision, "approve"):
+        result = asking.ask(agent, Command(resume={"decisions": [{"type": answer}]}))
+
+    assert asked == 0
+    assert [status for status, _ in read(result["messages"])] == [
+        "success" if decision == "approve" else "error",
+        "success",
+    ]
+    assert effects.count == (2 if decision == "approve" else 1)
+
+
+def test_a_caller_who_leaves_does_not_leave_doubt(open_gate: Gates, effects: Effects) -> None:
+    """A cancelled agent's call goes on to its end, and the resumed agent is given its answer."""
+
+    async def scenario() -> Any:
+        started, go_on = asyncio.Event(), asyncio.Event()
+
+        @langchain_tool
+        async def charge(order: str) -> str:
+            """Charge an order."""
+            started.set()
+            await go_on.wait()
+            effects()
+            return f"charged {order}"
+
+        config: Any = {"configurable": {"thread_id": "t1"}}
+        async with AgentGate("memory://", scope="test:agents", wait=60) as gate:
+            model = ScriptedModel(script=turns(calls(CHARGE), DONE))
+            agent: Any = create_agent(
+                model, [charge], middleware=[OncewardMiddleware(gate)], checkpointer=InMemorySaver()
+            )
+            asked = asyncio.create_task(agent.ainvoke(QUESTION, config, durability="sync"))
+            await started.wait()
+            asked.cancel()
+            with suppress(asyncio.CancelledError):
+                await asked
+            go_on.set()
+            return await agent.ainvoke(None, config, durability="sync")
+
+    result = asyncio.run(scenario())
+
+    assert read(result["messages"]) == [("success", "charged 42")]
+    assert effects.count == 1
+
+
+def test_a_tool_that_settles_in_its_transaction_answers_with_what_it_settled(
+    asking: Asking, open_gate: Gates, effects: Effects, tmp_path: Path
+) -> None:
+    """Rows and record commit together; the first answer and its replay are what was settled."""
+
+    @langchain_tool
+    def charge(order: str) -> dict[str, str]:
+        """Charge an order."""
+        operation = current_operation()
+        with closing(sqlite3.connect(tmp_path / "agent.db")) as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS charges (order_id TEXT)")
+            connection.execute("INSERT INTO charges VALUES (?)", (order,))
+            operation.settle_inside(connection, {"charged": order})
+        effects()
+        return {"charged": order}
+
+    agent = asking.agent(
+        turns(calls(CHARGE), DONE), [charge], OncewardMiddleware(open_gate(charge=Tool("atomic")), "r")
+    )
+
+    found = [read(asking.ask(agent, thread=thread)["messages"]) for thread in ("t1", "t2")]
+
+    assert found == [[("success", '{"charged": "42"}')]] * 2
+    assert effects.count == 1
+
+
+def test_going_back_in_time_replays_the_tools(asking: Asking, open_gate: Gates, effects: Effects) -> None:
+    """An old checkpoint has the user's message as it was, so its calls are known."""
+    agent = asking.agent(turns(calls(CHARGE), DONE), [charge_tool(effects)], OncewardMiddleware(open_gate()))
+    asking.ask(agent)
+    before = next(
+        past for past in agent.get_state_history({"configurable": {"thread_id": "t1"}}) if past.next == ("tools",)
+    )
+    if asking.colour.awaits:
+        result = asking.colour.do(agent.ainvoke(None, before.config, durability="sync"))
+    else:
+        result = agent.invoke(None, before.config, durability="sync")
+
+    assert read(result["messages"]) == [("success", "charged 42")]
     assert effects.count == 1
 
 
