@@ -87,6 +87,6 @@ def _filled(text: str, name: str, tool: Tool, error: BaseException) -> str:
 def _shown(error: BaseException) -> str:
     said = " ".join(str(error).split())
     kind = type(error).__name__
-    if isinstance(error, OncewardError | FailedResult):  # Words of its own; the class would say nothing more.
+    if isinstance(error, OncewardError | FailedResult) and said:  # Words of its own; the class would add nothing.
         return said[:ERROR_CHARACTERS]
     return f"{kind}: {said[:ERROR_CHARACTERS]}" if said else kind
