@@ -312,9 +312,12 @@ class _GatedTool:
         )
 
     async def _handled(self, context: ToolContext[Any], error: BaseException) -> str | None:
-        return await maybe_invoke_function_tool_failure_error_function(
+        """What the application's handler says; None if it leaves that to the SDK, as older versions do."""
+        said = await maybe_invoke_function_tool_failure_error_function(
             function_tool=self._original, context=context, error=error
         )
+        usual = default_tool_error_function(context, error) if isinstance(error, Exception) else None
+        return None if said == usual else said
 
     def _cancelled(self, call: ToolCall, error: asyncio.CancelledError) -> str:
         """Cancelled from outside, that is passed on. A tool that cancels itself has failed, nobody knows how far."""
