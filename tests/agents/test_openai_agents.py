@@ -15,14 +15,18 @@ from awaited_tests import awaited
 from onceward._core.errors import ConfigurationError, NothingHappened
 from onceward.agents import AgentGate, Tool, tool
 
-pytest.importorskip("agents", reason="in make test-agents")
+pytest.importorskip("agents.tool_context", reason="in make test-agents")  # `agents` alone is this folder, too.
 
 from agents.exceptions import UserError
+from agents.mcp import MCPServer, MCPUtil
+from mcp import types
 from openai_agents_script import Script, says, wants
 
 from agents import (
     Agent,
+    FunctionTool,
     RunConfig,
+    RunContextWrapper,
     Runner,
     RunState,
     SQLiteSession,
@@ -30,11 +34,13 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from onceward.agents.openai_agents import gate_agent, gated
+from onceward.agents.openai_agents import gate_agent, gated, mcp_tools
 
 set_tracing_disabled(True)
 
 DONE = [says("done")]
+HAS_ANNOTATIONS = hasattr(FunctionTool, "mcp_annotations")
+"""Old versions keep them to themselves: the tool is gated then."""
 
 
 @pytest.fixture
@@ -364,6 +370,8 @@ async def test_a_tool_that_times_out_is_waited_for_by_the_next_call(gate: AgentG
     script = Script([wants("charge", "c1", order="42")], let_it_end, DONE)
     await Runner.run(agent(script, gated(gate, "order-42", [charge])), "charge 42")
 
+    await gate.aclose()  # Which waits for calls that nobody waits for.
+
     assert charged == ["42"]
     assert "took longer than it may, and may have happened or happen yet" in script.read[1]
 
@@ -465,3 +473,102 @@ async def test_blocking_tools_are_gated_as_well(gate: AgentGate) -> None:
 
     assert charged == ["42"]
     assert '"charged": "42"' in script.read[-1]
+
+
+@awaited
+async def test_an_agent_as_a_tool_is_not_gated_and_its_own_tools_are(gate: AgentGate) -> None:
+    """A crash inside of it must not leave the whole agent in doubt: it goes on, and its tools replay."""
+    world = World()
+    for id in ("c1", "c2"):
+        inner = agent(
+            Script([wants("charge", f"inner-{id}", order="42")], DONE), gated(gate, "order-42", [world.tool()])
+        )
+        helper = inner.as_tool("helper", "Charges.")
+        outer = Script([wants("helper", id, input=f"please charge, {id}")], DONE)
+        await Runner.run(agent(outer, gated(gate, "order-42", [helper])), "charge 42")
+
+    assert world.charged == ["42"]
+
+
+class Shop(MCPServer):
+    """An MCP server in this process: what the SDK makes of its results is the SDK's own."""
+
+    def __init__(self, read_only: bool) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+        self.fails = False
+        self._read_only = read_only
+
+    name = "shop"
+
+    async def connect(self) -> None:
+        """Always connected."""
+
+    async def cleanup(self) -> None:
+        """Nothing to clean."""
+
+    async def list_tools(self, *_: Any, **__: Any) -> list[Any]:
+        schema = {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]}
+        hints = {"readOnlyHint": self._read_only}
+        return [types.Tool.model_validate({"name": "charge", "inputSchema": schema, "annotations": hints})]
+
+    async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+        self.called.append(arguments)
+        text = "the line broke" if self.fails else f"charged {len(self.called)}"
+        return types.CallToolResult.model_validate({"content": [{"type": "text", "text": text}], "isError": self.fails})
+
+    async def list_prompts(self) -> Any:
+        raise NotImplementedError
+
+    async def get_prompt(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+
+class TestMcpServers:
+    """`mcp_tools`, because the SDK makes ordinary text of a server's errors."""
+
+    @awaited
+    async def test_a_servers_tool_has_one_effect(self, gate: AgentGate) -> None:
+        """Annotations are not believed unless that is asked for."""
+        shop = Shop(read_only=True)
+        for id in ("c1", "c2"):
+            script = Script([wants("charge", id, order="42")], DONE)
+            await Runner.run(agent(script, await mcp_tools(gate, "order-42", [shop])), "charge 42")
+
+        assert len(shop.called) == 1
+        assert "charged 1" in script.read[-1]
+
+    @awaited
+    async def test_annotations_are_believed_when_they_are_trusted(self, gate: AgentGate) -> None:
+        """A tool that only reads is asked each time."""
+        shop = Shop(read_only=True)
+        for id in ("c1", "c2"):
+            tools = await mcp_tools(gate, "order-42", [shop], trust_annotations=True)
+            await Runner.run(agent(Script([wants("charge", id, order="42")], DONE), tools), "charge 42")
+
+        assert len(shop.called) == (2 if HAS_ANNOTATIONS else 1)
+
+    @pytest.mark.fault("openai-agents-store-mcp-errors")
+    @awaited
+    async def test_an_error_of_the_server_is_not_stored_as_a_success(self, gate: AgentGate) -> None:
+        """`isError` is seen before the SDK makes a text of it."""
+        shop = Shop(read_only=False)
+        shop.fails = True
+        script = Script([wants("charge", "c1", order="42")], [wants("charge", "c2", order="42")], DONE)
+        await Runner.run(agent(script, await mcp_tools(gate, "order-42", [shop])), "charge 42")
+
+        assert len(shop.called) == 1
+        assert "the line broke" in script.read[1]
+        assert "may have happened all the same" in script.read[1]
+        assert "may already have happened" in script.read[2]
+
+    @awaited
+    async def test_other_ways_to_a_servers_tools_are_refused_with_the_way_out(self, gate: AgentGate) -> None:
+        """Where its errors would be taken for results."""
+        shop = Shop(read_only=False)
+        listed = await MCPUtil.get_all_function_tools([shop], False, RunContextWrapper(None), Agent(name="a"))
+
+        with pytest.raises(ConfigurationError, match="await mcp_tools"):
+            gated(gate, "run", listed)
+        with pytest.raises(ConfigurationError, match="await mcp_tools"):
+            gate_agent(Agent(name="a", mcp_servers=[shop]), gate, "run")
