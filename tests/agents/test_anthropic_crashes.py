@@ -1,5 +1,5 @@
 """
-Anthropic's tool runner and a loop of one's own, killed at every point and started again: effects are counted outside of them.
+Anthropic's tool runner and a loop of one's own, killed at every point and started again: effects are counted outside.
 """
 
 from __future__ import annotations
