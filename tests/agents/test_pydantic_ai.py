@@ -421,7 +421,7 @@ class TestControlFlow:
                 return stored(going.all_messages())
 
         history = asyncio.run(interrupted())
-        run(world.agent(charge, turns=[CHARGE]), "go on", message_history=history)
+        run(world.agent(turns=[CHARGE]), "go on", message_history=history)
 
         assert len(world.charges) == 1
         assert "may already have happened" in world.told[-1].content

@@ -165,7 +165,7 @@ class Onceward(AbstractCapability[Any]):
             # Approved with other arguments than the model asked for: no message has them, so the call's id is counted.
             return ToolCall(f"{run}/{id}", name, to_jsonable_python(arguments), 0, id, at)
         equal = [answer.equal(turn, name, asked) for turn, answer in enumerate(history)]
-        return ToolCall(run, name, asked, number_in_history(equal, f"{at}:{id}"), id, at)
+        return ToolCall(run, name, asked, number_in_history(equal, _place(at, id)), id, at)
 
     def _identify_nested(self, run: str, name: str, arguments: dict[str, Any], id: str | None) -> ToolCall:
         """A call that no message has, because another tool makes it: numbered as they come."""
@@ -255,12 +255,17 @@ class _Answer:
     done: frozenset[str]
 
     def equal(self, turn: int, name: str, arguments: dict[str, Any]) -> list[PastCall]:
-        """The calls like this one; their ids count only in this answer, as not every model makes up new ones."""
+        """The calls like this one."""
         return [
-            PastCall(f"{turn}:{id}", id in self.done)
+            PastCall(_place(turn, id), id in self.done)
             for id, call in self.calls.items()
             if call.tool_name == name and call.args_as_dict() == arguments
         ]
+
+
+def _place(turn: int, id: str) -> str:
+    """An id that is one call's: not every model makes up new ones for each answer."""
+    return f"{turn}:{id}"
 
 
 def _answers(messages: Sequence[ModelMessage]) -> Iterator[_Answer]:
