@@ -29,9 +29,10 @@ from onceward._core.key_derivation import input_hash
 from onceward.agents._requirements import require
 from onceward.agents.agent_gate import AgentGate
 from onceward.agents.agent_run import CallNumbers
+from onceward.agents.doubted_calls import number_past_doubt
 from onceward.agents.framework import FailedResult, Framework, NotKept
 from onceward.agents.model_text import ForModel
-from onceward.agents.tool_call import PastCall, ToolCall, check_run, number_in_history
+from onceward.agents.tool_call import PastCall, ToolCall, check_run
 from onceward.agents.tools import Tool, declared_tool, tool_from_annotations
 
 require("pydantic-ai-slim", "2.16", "pydantic-ai")
@@ -146,7 +147,9 @@ class Onceward(AbstractCapability[Any]):
             tool_from_annotations(metadata.get("annotations")) if self._trust else None
         )
 
-    def identify(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> ToolCall:
+    async def identify(
+        self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any], said: Tool
+    ) -> ToolCall:
         """Which call this is, from the messages so far."""
         start, prompt = _prompt(ctx.messages)
         if self.run is None:
@@ -165,7 +168,8 @@ class Onceward(AbstractCapability[Any]):
             # Approved with other arguments than the model asked for: no message has them, so the call's id is counted.
             return ToolCall(f"{run}/{id}", name, to_jsonable_python(arguments), 0, id, at)
         equal = [answer.equal(turn, name, asked) for turn, answer in enumerate(history)]
-        return ToolCall(run, name, asked, number_in_history(equal, _place(at, id)), id, at)
+        call = ToolCall(run, name, asked, 0, id, at)
+        return call._replace(nth=await number_past_doubt(self.gate, call, said, equal, at, _place(at, id)))
 
     def _identify_nested(self, run: str, name: str, arguments: dict[str, Any], id: str | None) -> ToolCall:
         """A call that no message has, because another tool makes it: numbered as they come."""
@@ -192,10 +196,11 @@ class _GatedToolset(WrapperToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         gate, declared = self.owner.gate, self.owner.declared(tool)
+        said = gate.tool(name, declared)
         run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
-        if not gate.tool(name, declared).gated:
+        if not said.gated:
             return await run()
-        call = self.owner.identify(name, tool_args, ctx, tool)
+        call = await self.owner.identify(name, tool_args, ctx, tool, said)
         result = await gate.acall(call, partial(_answered, run), framework=FRAMEWORK, declared=declared)
         if isinstance(result, ForModel):
             raise ToolFailed(result.text) from result.error
