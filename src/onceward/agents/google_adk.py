@@ -67,7 +67,10 @@ def _dump(answer: _Answer) -> Any:
     if any(isinstance(value, types.Part | types.FunctionResponse) for value in _values(answer.result)):
         return NotKept(answer)
     try:
-        return {"result": to_jsonable_python(answer.result), "actions": to_jsonable_python(answer.actions)}
+        result = to_jsonable_python(answer.result)
+        if isinstance(result, dict) and not isinstance(answer.result, dict):
+            result = {"result": result}  # As ADK does for what is no dict: a model of Pydantic, a dataclass.
+        return {"result": result, "actions": to_jsonable_python(answer.actions)}
     except (PydanticSerializationError, ValueError, TypeError):
         return NotKept(answer)
 
@@ -143,7 +146,7 @@ class OncewardPlugin(BasePlugin):
         """Make a call once. What it returns, or words for the model."""
         declared = self.declared(tool)
         said = self.gate.tool(tool.name, declared)
-        if not said.gated or tool._defers_response:
+        if not said.gated or tool._defers_response or _are_invalid(tool, args):
             return await run_async(args=args, tool_context=context)
         call = await self._identify(tool, args, context, said)
         work = partial(_work, tool, run_async, args, context)
@@ -209,6 +212,15 @@ async def _work(tool: BaseTool, run_async: Callable[..., Any], args: dict[str, A
     return _Answer(result, {name: value for name, value in after.items() if value != before.get(name)})
 
 
+def _are_invalid(tool: BaseTool, args: dict[str, Any]) -> bool:
+    """Whether ADK will refuse these arguments and not call the function: such a call is not claimed."""
+    mandatory = getattr(tool, "_get_mandatory_args", list)()
+    if any(name not in args for name in mandatory):
+        return True
+    check = getattr(tool, "_preprocess_args_with_validation", None)
+    return bool(check(args)[1]) if check is not None else False
+
+
 def _has_not_acted(tool: BaseTool, context: ToolContext, result: Any) -> bool:
     """Whether a tool waits for the user's word or credentials, was refused it, or answered with an error."""
     id, actions = context.function_call_id, context.actions
@@ -221,7 +233,7 @@ def _has_not_acted(tool: BaseTool, context: ToolContext, result: Any) -> bool:
     confirmation = context.tool_confirmation
     if confirmation is not None and not confirmation.confirmed and result.keys() == {"error"}:
         return True
-    # ADK answers so for arguments that the function does not take, and has not called it then.
+    # ADK answers so if it could not call the function.
     return result.keys() == {"error"} and str(result["error"]).startswith(f"Invoking `{tool.name}()` failed")
 
 
