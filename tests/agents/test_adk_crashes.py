@@ -11,6 +11,7 @@ pytest.importorskip("google.adk", reason="in make test-agents")
 
 from crash_kit import POINTS
 from crash_runs import Case, crash
+
 from servers.postgres import running
 
 SCENARIO = "adk_agent"

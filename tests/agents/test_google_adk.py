@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,7 @@ class TestOnce:
         world = open_world()
         for session in ("s1", "s2"):
             runner = world.runner(turns=[CHARGE], run="order-42")
-            asyncio.run(
-                runner.session_service.create_session(app_name="billing", user_id="ann", session_id=session)
-            )
+            asyncio.run(runner.session_service.create_session(app_name="billing", user_id="ann", session_id=session))
             events = list(runner.run(user_id="ann", session_id=session, new_message=message()))
             assert [part.text for event in events if event.content for part in event.content.parts or []][-1] == "done"
 
@@ -246,7 +245,7 @@ class TestResults:
 
 
 class TestControlFlow:
-    @pytest.mark.fault("agents-adk-confirmations-are-other-work")
+    @pytest.mark.fault("agents-adk-a-pause-is-an-answer")
     @pytest.mark.filterwarnings("ignore:onceward. this app is not resumable:UserWarning")
     @pytest.mark.parametrize("gated", [True, False])
     @pytest.mark.parametrize("how", ["declared", "asks"])
@@ -320,7 +319,7 @@ class TestControlFlow:
     def test_an_error_that_a_plugin_makes_text_of_is_not_stored_as_a_success(
         self, open_world: Callable[..., World], gated: bool
     ) -> None:
-        """Other plugins come first, and answer for the tool: asking again meets the doubt, and no claim is left open."""
+        """Other plugins come first, and answer for the tool: asking again meets the doubt; no claim is left open."""
         world = open_world(gated=gated)
 
         def charge(order: str) -> Any:
@@ -353,7 +352,7 @@ class TestControlFlow:
         assert world.charges == ["42"]
 
     def test_a_cancelled_app_leaves_its_call_to_its_end(self, open_world: Callable[..., World]) -> None:
-        """Cancelled in the midst of a tool: the call ends behind a shield, its claim with it, and a restart finds it."""
+        """Cancelled in a tool: the call ends behind a shield, its claim with it, and a restart finds the answer."""
         world = open_world()
 
         async def main() -> None:
@@ -404,6 +403,7 @@ class TestControlFlow:
         assert world.charges == ["42"]
         assert world.told[-1]["receipt"] == "r1"
 
+    @pytest.mark.skipif(version("google-adk").startswith("2.0."), reason="ADK 2.0 raises an error for it")
     def test_a_tool_that_the_model_made_up_is_no_call(self, open_world: Callable[..., World]) -> None:
         """ADK says so to the model; nothing is claimed."""
         world = open_world()

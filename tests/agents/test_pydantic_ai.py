@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from onceward.agents import AgentGate, Tool, tool
 from onceward.agents.pydantic_ai import Onceward
 
 CONVERSATION = "order-42"
+OLD = tuple(map(int, version("pydantic-ai-slim").split(".")[:2])) < (2, 61)
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
 
@@ -48,7 +50,7 @@ class World:
         self.ids: Iterator[str] = (f"call_{number}" for number in itertools.count())
 
     def agent(self, *tools: Any, turns: Sequence[Calls], more: Sequence[Any] = (), **options: Any) -> Agent[None, Any]:
-        """An agent in a new process: `turns` are the calls of each answer; after the last one it says that it is done."""
+        """An agent in a new process; `turns` are the calls of each answer, and after the last one it is done."""
         run, kinds = options.pop("run", None), options.pop("kinds", {})
         capabilities = list(more)
         if self.gated:
@@ -152,7 +154,7 @@ class TestOnce:
         assert [part.content["receipt"] for part in world.told] == ["r1", "r2", "r3", "r4"] * 2
 
     def test_another_prompt_is_other_work(self, open_world: Callable[..., World]) -> None:
-        """The id of a conversation spans prompts: the same call in the next one is another call, and restarts find it."""
+        """The id of a conversation spans prompts: the same call in the next one is another, and restarts find it."""
         world = open_world()
         first = run(world.agent(turns=[CHARGE]))
         for _ in range(2):
@@ -161,7 +163,9 @@ class TestOnce:
         assert len(world.charges) == 2
 
     @pytest.mark.fault("agents-pydantic-prompts-are-counted")
-    def test_a_shortened_history_does_not_mistake_one_prompt_for_another(self, open_world: Callable[..., World]) -> None:
+    def test_a_shortened_history_does_not_mistake_one_prompt_for_another(
+        self, open_world: Callable[..., World]
+    ) -> None:
         """Only the last messages are kept: the third prompt is still not the second, and a restart of it is itself."""
         world = open_world()
         history: list[ModelMessage] = []
@@ -184,7 +188,7 @@ class TestOnce:
         assert len(world.charges) == 2
 
     def test_a_conversation_with_a_new_id_is_told(self, open_world: Callable[..., World]) -> None:
-        """Without an id that survives, a warning says what to do; with one from the messages, there is nothing to say."""
+        """Without an id that survives, a warning says what to do; with one from the messages, there is none."""
         world = open_world()
         with pytest.warns(UserWarning, match="conversation_id="):
             first = run(world.agent(turns=[CHARGE]), conversation_id=None)
@@ -196,9 +200,7 @@ class TestOnce:
 class TestColours:
     @pytest.mark.parametrize("gated", [True, False])
     @pytest.mark.parametrize("way", ["run_sync", "run_stream", "iter", "async tool", "output tool"])
-    def test_every_way_to_run_an_agent_is_gated(
-        self, open_world: Callable[..., World], way: str, gated: bool
-    ) -> None:
+    def test_every_way_to_run_an_agent_is_gated(self, open_world: Callable[..., World], way: str, gated: bool) -> None:
         """Blocking, streaming, step by step; tools that block and that await; agents that answer by a tool."""
         world = open_world(gated=gated)
 
@@ -263,7 +265,7 @@ RESULTS = [
     Receipt(order="42"),
     Row("42"),
     [Receipt(order="1"), Row("2")],
-    b"\x00\xff",
+    pytest.param(b"\x00\xff", marks=pytest.mark.skipif(OLD, reason="older ones put it in quotes"), id="bytes"),
     BinaryContent(b"\x00\xffpng", media_type="image/png"),
     ImageUrl("https://example.com/a.png"),
     {"picture": BinaryContent(b"pdf", media_type="application/pdf"), "n": 1},
@@ -364,7 +366,7 @@ class TestControlFlow:
     @pytest.mark.fault("agents-pydantic-time-outs-release")
     @pytest.mark.parametrize("gated", [True, False])
     def test_a_time_out_is_no_answer(self, open_world: Callable[..., World], gated: bool) -> None:
-        """The framework makes "try again" of a time-out. The tool may have acted: the model reads that, and no retry."""
+        """The framework makes "try again" of a time-out. The tool may have acted: that is what the model reads."""
         world = open_world(gated=gated)
 
         async def charge(order: str) -> Any:
@@ -402,6 +404,7 @@ class TestControlFlow:
 
         assert len(world.charges) == (1 if gated else 2)
 
+    @pytest.mark.skipif(OLD, reason="older ones refuse a prompt after interrupted calls")
     @pytest.mark.fault("agents-pydantic-go-on-is-new-work")
     def test_go_on_means_the_calls_that_were_interrupted(self, open_world: Callable[..., World]) -> None:
         """A prompt after interrupted calls continues their run: the charge that may have happened is not made again."""
@@ -518,9 +521,7 @@ class TestOtherCapabilities:
             raise OSError("connection reset")
 
         class Again(AbstractCapability[Any]):
-            async def wrap_tool_execute(
-                self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
-            ) -> Any:
+            async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
                 for _ in range(2):
                     try:
                         return await handler(args)

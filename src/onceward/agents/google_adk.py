@@ -36,6 +36,7 @@ require("google-adk", "2.0", "google-adk")
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -162,10 +163,8 @@ class OncewardPlugin(BasePlugin):
         """Which call this is, from the events of the session."""
         id, events = context.function_call_id or "", context.session.events
         asked = next((event for event in reversed(events) if _call(event, tool.name, id) is not None), None)
-        # The invocation that asked: a confirmation may come in another one.
-        invocation = context.invocation_id if asked is None else asked.invocation_id
-        if self.run is None:
-            run, events = invocation, [event for event in events if event.invocation_id == invocation]
+        if self.run is None:  # ADK goes on with the same invocation, also when a confirmation comes.
+            run, events = context.invocation_id, [one for one in events if one.invocation_id == context.invocation_id]
         else:
             run = self.run if isinstance(self.run, str) else check_run(self.run(context))
         made = None if asked is None else _call(asked, tool.name, id)
@@ -214,11 +213,13 @@ async def _work(tool: BaseTool, run_async: Callable[..., Any], args: dict[str, A
 
 def _are_invalid(tool: BaseTool, args: dict[str, Any]) -> bool:
     """Whether ADK will refuse these arguments and not call the function: such a call is not claimed."""
-    mandatory = getattr(tool, "_get_mandatory_args", list)()
-    if any(name not in args for name in mandatory):
+    if not isinstance(tool, FunctionTool) or type(tool).run_async is not FunctionTool.run_async:
+        return False  # Somebody else decides, and may have other arguments to add.
+    given = {*args, *tool._ignore_params}
+    if any(name not in given for name in tool._get_mandatory_args()):
         return True
-    check = getattr(tool, "_preprocess_args_with_validation", None)
-    return bool(check(args)[1]) if check is not None else False
+    check = getattr(tool, "_preprocess_args_with_validation", None)  # Later than 2.0.
+    return check is not None and bool(check(args)[1])
 
 
 def _has_not_acted(tool: BaseTool, context: ToolContext, result: Any) -> bool:

@@ -55,9 +55,7 @@ class Saves(AbstractCapability[Any]):
 
 
 gate = kit.gate()
-agent = Agent(
-    FunctionModel(answer), capabilities=[Saves(), *([Onceward(gate)] if gate is not None else [])]
-)
+agent = Agent(FunctionModel(answer), capabilities=[Saves(), *([Onceward(gate)] if gate is not None else [])])
 
 if kit.awaits:
 
