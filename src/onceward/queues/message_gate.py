@@ -108,7 +108,7 @@ class MessageGate:
 
     def terms(self, kind: MessageKind) -> Terms:
         """The terms of a kind, for an adapter that holds them against its queue's time-outs."""
-        lasting = {name: kind.options[name] for name in ("lease", "lease_max") if name in kind.options}  # type: ignore[literal-required]
+        lasting = {name: value for name, value in kind.options.items() if name in ("lease", "lease_max")}
         return apply_options(self._terms, lasting)
 
     def check_time_outs(
