@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from queue_kills import CASES, Case, ended, expected, kill
+from queue_kills import CASES, Case, expected, kill
 
 pytest.importorskip("arq", reason="in make test-agents")
 
@@ -27,6 +26,9 @@ def test_a_killed_workers_message_has_one_effect(case: Case, tmp_path: Path, red
     def over(folder: Path) -> bool:
         return redis.zcard("arq:queue") == 0 and bool(redis.exists("arq:result:job-1"))
 
-    report = kill("arq_worker", case, tmp_path, redis_broker, over=over)
+    def time_is_over() -> None:
+        redis.delete("arq:in-progress:job-1")  # As it would be once the job's time-out and ten seconds are over.
+
+    report = kill("arq_worker", case, tmp_path, redis_broker, over=over, killed=time_is_over)
 
     assert report.counted() == expected(case)

@@ -13,6 +13,9 @@ from servers import rabbitmq  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:celery")]
 
+VISIBILITY = 3_600
+"""Seconds, in Celery, if nothing is said."""
+
 CHILD_KILLED = Case("effect", variant="prefork")
 
 
@@ -33,7 +36,11 @@ def test_a_killed_workers_message_has_one_effect_on_redis(case: Case, tmp_path: 
     def over(folder: Path) -> bool:
         return ended(folder) and redis.llen("celery") + redis.hlen("unacked") == 0
 
-    report = kill("celery_worker", case, tmp_path, redis_broker, over=over)
+    def time_is_over() -> None:
+        for tag in redis.zrange("unacked_index", 0, -1):
+            redis.zincrby("unacked_index", -VISIBILITY, tag)  # As it would be once the visibility time-out is over.
+
+    report = kill("celery_worker", case, tmp_path, redis_broker, over=over, killed=time_is_over)
 
     assert report.counted() == expected(case)
 
@@ -42,18 +49,19 @@ def test_a_killed_workers_message_has_one_effect_on_redis(case: Case, tmp_path: 
 def test_a_killed_workers_message_has_one_effect_on_rabbitmq(case: Case, tmp_path: Path) -> None:
     """The same on RabbitMQ, which delivers again as soon as the connection is gone."""
     rabbitmq.needed_rabbitmq()
-    with rabbitmq.host() as broker:
-        report = kill("celery_worker", case, tmp_path, broker.url, over=lambda folder: ended(folder) and broker.idle())
+    server = rabbitmq.running()
+
+    def over(folder: Path) -> bool:
+        return ended(folder) and server.messages_in(f"celery-{folder.name}") == 0
+
+    report = kill("celery_worker", case, tmp_path, server.url(), over=over)
 
     assert report.counted() == expected(case)
 
 
 def _needs_redis_transport() -> None:
     """Celery's and arq's newest versions want different versions of Redis's library."""
-    from kombu.exceptions import VersionMismatch
-    from kombu.transport.redis import Channel
+    import redis
 
-    try:
-        Channel._get_client(None)
-    except VersionMismatch as error:
-        pytest.skip(f"{error} (arq wants an older one)")
+    if redis.VERSION < (6, 1, 0):
+        pytest.skip(f"NOT TESTED HERE: Celery needs redis 6.1 or later, and arq keeps {redis.__version__}")

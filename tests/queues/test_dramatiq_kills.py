@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from queue_kills import CASES, Case, ended, expected, kill
 
 pytest.importorskip("dramatiq", reason="in make test-agents")
-
-from redis import Redis  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +19,6 @@ def test_a_killed_workers_message_has_one_effect(case: Case, tmp_path: Path, red
 
     Without a gate the same kill makes two charges.
     """
-    redis = Redis.from_url(redis_broker)
-
-    def over(folder: Path) -> bool:
-        return ended(folder)
-
-    report = kill("dramatiq_worker", case, tmp_path, redis_broker, over=over)
+    report = kill("dramatiq_worker", case, tmp_path, redis_broker, over=ended)
 
     assert report.counted() == expected(case)

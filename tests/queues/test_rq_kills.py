@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from queue_kills import CASES, Case, ended, expected, kill
+from queue_kills import CASES, Case, expected, kill
 
 pytest.importorskip("rq", reason="in make test-agents")
 
@@ -25,7 +24,7 @@ def test_a_killed_workers_message_has_one_effect(case: Case, tmp_path: Path, red
     redis = Redis.from_url(redis_broker)
 
     def over(folder: Path) -> bool:
-        return _status(redis) in ("finished", "failed")
+        return redis.hget("rq:job:job-1", "status") in (b"finished", b"failed")
 
     report = kill("rq_worker", case, tmp_path, redis_broker, over=over)
 

@@ -107,6 +107,15 @@ class RabbitServer:
         """Its URL, for the user that every new server has."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
+    def messages_in(self, queue: str) -> int | None:
+        """How many messages a queue has, those that are not acknowledged included; None if there is no such queue."""
+        told = subprocess.run(
+            [str(PROGRAM.with_name("rabbitmqctl")), "--quiet", "list_queues", "name", "messages"],
+            env=self._environment, cwd=self.folder, capture_output=True, text=True, check=True, timeout=SECONDS_MAX,
+        ).stdout  # fmt: skip
+        counts = dict(line.split("\t") for line in told.splitlines() if "\t" in line)
+        return int(counts[queue]) if queue in counts else None
+
     def kill(self) -> None:
         """End it without warning, and its port mapper."""
         if self._process is not None:

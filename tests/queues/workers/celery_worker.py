@@ -14,8 +14,8 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,
+    task_default_queue=f"celery-{kit.folder.name}" if kit.broker.startswith("amqp") else "celery",
     worker_prefetch_multiplier=1,
-    broker_transport_options={"visibility_timeout": 2},
     broker_connection_retry_on_startup=True,
 )
 
