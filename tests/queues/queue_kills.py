@@ -4,6 +4,7 @@ Runs a worker until it is killed, and another one until the queue has let go of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -109,7 +110,11 @@ def kill(
                         killed()
                     workers.append(
                         subprocess.Popen(
-                            [*command, "work"], env=environment, cwd=folder, stdout=log, stderr=log,
+                            [*command, "work"],
+                            env=environment,
+                            cwd=folder,
+                            stdout=log,
+                            stderr=log,
                             start_new_session=True,
                         )  # fmt: skip
                     )
@@ -129,10 +134,8 @@ def _check_end(workers: list[subprocess.Popen[bytes]], folder: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):  # It was killed over the message.
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # It was killed over the message.
     process.wait(PATIENCE)
 
 

@@ -9,7 +9,7 @@ from queue_kills import CASES, Case, expected, kill
 
 pytest.importorskip("arq", reason="in make test-agents")
 
-from redis import Redis  # noqa: E402
+from redis import Redis
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from queue_kills import CASES, Case, ended, expected, kill
 
 pytest.importorskip("pika", reason="in make test-agents")
 
-from servers import rabbitmq  # noqa: E402
+from servers import rabbitmq
 
 rabbitmq.needed_rabbitmq()
 

@@ -22,17 +22,28 @@ from onceward.agents._requirements import require
 require("dramatiq", "2.0", "dramatiq")
 
 from dramatiq.errors import Retry  # noqa: E402 - once it is known to be there
-from dramatiq.middleware import Middleware, TimeLimit  # noqa: E402
+from dramatiq.middleware import Middleware, MiddlewareError, TimeLimit  # noqa: E402
 from dramatiq.middleware import Retries as _Retries  # noqa: E402
 
+from onceward._core.errors import ConfigurationError  # noqa: E402
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
 from onceward.queues.message import Message, MessageKind, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
-__all__ = ["GivenUpMessage", "OncewardMiddleware"]
+__all__ = ["ActorRefused", "GivenUpMessage", "OncewardMiddleware"]
 
 DRAMATIQ = MessageQueue("dramatiq", retries=(Retry,))
 KEY_OPTION = "onceward_key"
+
+
+class ActorRefused(MiddlewareError, ConfigurationError):  # type: ignore[misc]
+    """
+    This actor cannot be put behind the gate as it is declared. Change what the message names.
+
+    Dramatiq logs other errors of a middleware and goes on, and the actor would run without a gate.
+
+    A loop must not repeat it: the declaration stays wrong until somebody changes it.
+    """
 
 
 class GivenUpMessage(RuntimeError):
@@ -53,6 +64,12 @@ class OncewardMiddleware(Middleware):  # type: ignore[misc]
 
     def before_declare_actor(self, broker: Any, actor: Any) -> None:
         """Wrap its function, and see to it that what is given up is not retried."""
+        try:
+            self._wrap(broker, actor)
+        except Exception as error:
+            raise ActorRefused(f"actor {actor.actor_name}: {error}") from error
+
+    def _wrap(self, broker: Any, actor: Any) -> None:
         fn, declared = actor.fn, actor.options.get("onceward")
         kind = self._gate.kind(actor.actor_name, declared)
         if not kind.gated:

@@ -144,6 +144,11 @@ def _by_template(message: Message, template: str | Callable[..., str]) -> str:
     return made.key(message.arguments)
 
 
+def given(probe: Callable[..., Any], message: Message) -> Callable[[Any], Any]:
+    """The probe of a gate, which is given the operation, from one that is given the message."""
+    return lambda operation: probe(message)
+
+
 def arguments_by_name(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """What a function is given, by name, with its defaults: the same however it was called."""
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from onceward._core.errors import OncewardError
@@ -16,7 +15,7 @@ from onceward._core.terms import Terms
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 from onceward.gate.gate_async import AsyncGate
 from onceward.queues.delivery_end import DELAY_SECONDS, DeliveryEnd, MessageAttempt, MessageQueue
-from onceward.queues.message import Message, MessageKind, identity_of
+from onceward.queues.message import Message, MessageKind, given, identity_of
 
 _log = logging.getLogger("onceward.queues")
 
@@ -54,7 +53,7 @@ class AsyncMessageRunner:
                 raise reason from reason.__cause__
 
         key = None
-        probe = None if kind.probe is None else partial(kind.probe, message)
+        probe = None if kind.probe is None else given(kind.probe, message)
         try:
             key, request = identity_of(message, kind)
             outcome = await self.gate.call_on(terms, key, run, request=request, name=message.name, probe=probe)

@@ -23,7 +23,8 @@ from onceward.agents._requirements import require
 
 require("pika", "1.3", "rabbitmq")
 
-from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402 - once it is known to be there
+from onceward._core.errors import NothingHappened, RetryAdvice  # noqa: E402 - once it is known to be there
+from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
 from onceward.queues.message import KEY_HEADER, Message, MessageKind  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
@@ -34,8 +35,14 @@ RABBITMQ = MessageQueue("rabbitmq")
 _log = logging.getLogger("onceward.queues")
 
 
-class UnreadableBody(ValueError):
-    """The body of a message cannot be read, and never will be: it becomes a dead letter."""
+class UnreadableBody(NothingHappened):
+    """
+    The body of a message cannot be read, and never will be: it becomes a dead letter.
+
+    A loop must not repeat it: the body stays what it is.
+    """
+
+    retry = RetryAdvice.NEVER
 
 
 class OnceConsumer:
@@ -87,8 +94,11 @@ class OnceConsumer:
             unreadable = UnreadableBody(f"the body cannot be read: {type(error).__name__}: {error}")
             text = body.decode("utf-8", "backslashreplace")
             message = Message(self._name, properties.message_id, {"body": text}, (text,), {}, key)
-            kind = MessageKind("repeatable", permanent=(UnreadableBody,))  # Nothing is done: it only raises.
-            return self._gate.consume(message, partial(_refuse, unreadable), queue=RABBITMQ, declared=kind)
+            if not self._gate.kind(self._name, self._kind).gated:
+                _log.error("onceward: a message for %s is dropped: %s", self._name, unreadable)
+                return DeliveryEnd("dead", error=unreadable)
+            work = partial(_refuse, unreadable)
+            return self._gate.consume(message, work, queue=RABBITMQ, declared=self._kind, last=lambda _: True)
         named = decoded if isinstance(decoded, Mapping) else {"body": decoded}
         message = Message(self._name, properties.message_id, named, (decoded,), {}, key)
         return self._gate.consume(message, partial(self._work, decoded), queue=RABBITMQ, declared=self._kind)
