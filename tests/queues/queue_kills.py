@@ -108,16 +108,8 @@ def kill(
                     _check_end(workers, folder)
                     if workers and killed is not None:
                         killed()
-                    workers.append(
-                        subprocess.Popen(
-                            [*command, "work"],
-                            env=environment,
-                            cwd=folder,
-                            stdout=log,
-                            stderr=log,
-                            start_new_session=True,
-                        )  # fmt: skip
-                    )
+                    streams: Any = {"stdout": log, "stderr": log, "start_new_session": True}
+                    workers.append(subprocess.Popen([*command, "work"], env=environment, cwd=folder, **streams))
                 if time.monotonic() > give_up:
                     raise AssertionError(f"{worker} {case} did not end:\n{_tail(folder)}")
                 time.sleep(0.05)

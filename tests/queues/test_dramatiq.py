@@ -15,7 +15,7 @@ from dramatiq.errors import Retry  # noqa: E402
 
 from onceward.errors import ConfigurationError  # noqa: E402
 from onceward.queues import MessageGate, MessageKind  # noqa: E402
-from onceward.queues.dramatiq import GivenUpMessage, OncewardMiddleware  # noqa: E402
+from onceward.queues.dramatiq import GivenUpMessage, OnceMiddleware  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ class Shop:
         self.gate = MessageGate("memory://", scope="test:q", wait=0, **options)
         self.broker = StubBroker()
         if gated:
-            self.broker.add_middleware(OncewardMiddleware(self.gate))
+            self.broker.add_middleware(OnceMiddleware(self.gate))
         self.effects: list[Any] = []
         self._workers: list[Any] = []
 
@@ -187,7 +187,7 @@ def test_an_actor_that_is_called_as_a_function_is_not_gated(shop: Shop) -> None:
 def test_the_lease_fits_dramatiqs_time_outs(options: dict[str, Any], actor: dict[str, Any], says: str) -> None:
     """Or it says which of both to change, when the actor is declared."""
     broker = RedisBroker(url="redis://127.0.0.1:9/0")
-    broker.add_middleware(OncewardMiddleware(MessageGate("memory://", scope="test:q", **options)))
+    broker.add_middleware(OnceMiddleware(MessageGate("memory://", scope="test:q", **options)))
 
     with pytest.raises(ConfigurationError, match=says):  # Dramatiq logs most errors of a middleware, and goes on.
         dramatiq.actor(lambda: None, actor_name="charge", broker=broker, **actor)

@@ -2,7 +2,7 @@
 Dramatiq: every actor works once per message, also when the worker is killed and the message requeued.
 
     gate = MessageGate("postgresql:///shop", scope="live:acme")
-    broker.add_middleware(OncewardMiddleware(gate))            # before the actors are declared
+    broker.add_middleware(OnceMiddleware(gate))            # before the actors are declared
 
     @dramatiq.actor(onceward=MessageKind("keyed", key="charge:{order_id}"))
     def charge(order_id): ...
@@ -30,7 +30,7 @@ from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
 from onceward.queues.message import Message, MessageKind, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
-__all__ = ["ActorRefused", "GivenUpMessage", "OncewardMiddleware"]
+__all__ = ["ActorRefused", "GivenUpMessage", "OnceMiddleware"]
 
 DRAMATIQ = MessageQueue("dramatiq", retries=(Retry,))
 KEY_OPTION = "onceward_key"
@@ -50,7 +50,7 @@ class GivenUpMessage(RuntimeError):
     """This message is not to be tried again: there is a dead letter of it. The cause says why."""
 
 
-class OncewardMiddleware(Middleware):  # type: ignore[misc]
+class OnceMiddleware(Middleware):  # type: ignore[misc]
     """Puts every actor that is declared after it behind the gate."""
 
     def __init__(self, gate: MessageGate) -> None:

@@ -7,7 +7,7 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from queue_kit import NAME, ORDER, Kit, main
 
-from onceward.queues.dramatiq import OncewardMiddleware
+from onceward.queues.dramatiq import OnceMiddleware
 
 kit = Kit()
 gate = kit.gate()
@@ -32,7 +32,7 @@ class Observer(dramatiq.Middleware):  # type: ignore[misc,name-defined]
 
 broker.add_middleware(Observer())
 if gate is not None:
-    broker.add_middleware(OncewardMiddleware(gate))
+    broker.add_middleware(OnceMiddleware(gate))
 dramatiq.set_broker(broker)
 
 
