@@ -21,11 +21,11 @@ from onceward.errors import (
     NotReplayable,
     StoreUnavailable,
 )
-from onceward.queues import DeliveryEnd, Message, MessageGate, MessageKind, MessageQueue
+from onceward.queues import DeliveryEnd, MessageGate, MessageKind, MessageQueue, QueueMessage
 from onceward.queues.message import arguments_by_name
 
 ORDER = {"order_id": "o-1", "amount": 12}
-MESSAGE = Message("charge", "m-1", ORDER, (), ORDER)
+MESSAGE = QueueMessage("charge", "m-1", ORDER, (), ORDER)
 OTHER = MESSAGE._replace(id="m-2")
 
 
@@ -58,7 +58,7 @@ class Consumer:
             raise self.raises.pop(0)
         return self.result
 
-    def take(self, message: Message = MESSAGE, work: Callable[[], Any] | None = None, **more: Any) -> DeliveryEnd:
+    def take(self, message: QueueMessage = MESSAGE, work: Callable[[], Any] | None = None, **more: Any) -> DeliveryEnd:
         """Deliver a message."""
         chosen = work or self.work
         if self.colour == "blocking":
@@ -353,7 +353,7 @@ class TestGuarantees:
         """And found: it is not done again."""
         asked: list[str | None] = []
 
-        def probe(message: Message) -> Found:
+        def probe(message: QueueMessage) -> Found:
             asked.append(message.id)
             return Found({"charged": "found"})
 

@@ -12,7 +12,7 @@ only in the file of its adapter. Start reading with `message.py` (what is one me
 """
 
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue
-from onceward.queues.message import Message, MessageKind
+from onceward.queues.message import MessageKind, QueueMessage
 from onceward.queues.message_gate import MessageGate
 
-__all__ = ["DeliveryEnd", "Message", "MessageGate", "MessageKind", "MessageQueue"]
+__all__ = ["DeliveryEnd", "MessageGate", "MessageKind", "MessageQueue", "QueueMessage"]

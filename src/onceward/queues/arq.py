@@ -25,7 +25,7 @@ from arq.constants import retry_key_prefix  # noqa: E402 - once it is known to b
 from arq.worker import Function, Retry, RetryJob, func  # noqa: E402
 
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
-from onceward.queues.message import Message, arguments_by_name  # noqa: E402
+from onceward.queues.message import QueueMessage, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
 __all__ = ["once_functions"]
@@ -58,7 +58,7 @@ def _once(gate: MessageGate, function: Function, job_timeout: float) -> Function
     async def once(ctx: dict[Any, Any], *args: Any, **kwargs: Any) -> Any:
         named = arguments_by_name(work, (ctx, *args), kwargs)
         named.pop(next(iter(named)), None)  # The context: it is the worker's, and no part of the message.
-        message = Message(function.name, ctx["job_id"], named, args, kwargs)
+        message = QueueMessage(function.name, ctx["job_id"], named, args, kwargs)
         end = await gate.aconsume(message, lambda: work(ctx, *args, **kwargs), queue=ARQ, last=_is_last)
         return await _ended(end, ctx)
 

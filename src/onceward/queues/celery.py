@@ -25,7 +25,7 @@ from celery.exceptions import Ignore, Reject, Retry  # noqa: E402
 
 from onceward._core.errors import ConfigurationError, OncewardError  # noqa: E402
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
-from onceward.queues.message import KEY_HEADER, Message, MessageKind, arguments_by_name  # noqa: E402
+from onceward.queues.message import KEY_HEADER, MessageKind, QueueMessage, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
 __all__ = ["once_task"]
@@ -57,7 +57,7 @@ def once_task(gate: MessageGate) -> type[Task]:
             run = super().__call__
             if self.request.called_directly or _is_own(self.name):
                 return run(*args, **kwargs)
-            message = Message(
+            message = QueueMessage(
                 self.name,
                 self.request.id,
                 arguments_by_name(self.run, args, kwargs),

@@ -41,7 +41,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.stops import GivenUp, Stop, StopReason
 from onceward._core.terms import Options
 from onceward._core.verdict import Action, Certainty, Verdict
-from onceward.queues.message import Message, MessageKind
+from onceward.queues.message import MessageKind, QueueMessage
 
 _log = logging.getLogger("onceward.queues")
 
@@ -127,7 +127,7 @@ class MessageAttempt:
 
     def __init__(
         self,
-        message: Message,
+        message: QueueMessage,
         kind: MessageKind,
         queue: MessageQueue,
         *,

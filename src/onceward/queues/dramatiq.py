@@ -27,7 +27,7 @@ from dramatiq.middleware import Retries as _Retries  # noqa: E402
 
 from onceward._core.errors import ConfigurationError  # noqa: E402
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
-from onceward.queues.message import Message, MessageKind, arguments_by_name  # noqa: E402
+from onceward.queues.message import MessageKind, QueueMessage, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
 __all__ = ["ActorRefused", "GivenUpMessage", "OnceMiddleware"]
@@ -84,7 +84,7 @@ class OnceMiddleware(Middleware):  # type: ignore[misc]
                 return fn(*args, **kwargs)
             self._current.message = None  # An actor that it calls as a function is none.
             named = arguments_by_name(fn, args, kwargs)
-            message = Message(
+            message = QueueMessage(
                 actor.actor_name, delivered.message_id, named, args, kwargs, delivered.options.get(KEY_OPTION)
             )
             end = self._gate.consume(

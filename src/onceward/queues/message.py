@@ -30,7 +30,7 @@ _KINDS = get_args(KindOfMessage)
 _BY_ID = recipe("{name}:{id}")
 
 
-class Message(NamedTuple):
+class QueueMessage(NamedTuple):
     """One message, as its worker was given it."""
 
     name: str
@@ -59,7 +59,7 @@ class MessageKind:
     kind: KindOfMessage = "blind"
     key: str | Callable[..., str] | None = field(default=None, kw_only=True)
     probe: Callable[..., Any] | None = field(default=None, kw_only=True)
-    """For `probed`: given the `Message`, returns Found(result) or NOT_FOUND."""
+    """For `probed`: given the `QueueMessage`, returns Found(result) or NOT_FOUND."""
     permanent: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
     attempts: int | None = field(default=None, kw_only=True)
     options: Options = field(default_factory=Options, kw_only=True)
@@ -113,7 +113,7 @@ class Identity(NamedTuple):
     """What the key stands for, compared with the next message of that key."""
 
 
-def identity_of(message: Message, kind: MessageKind) -> Identity:
+def identity_of(message: QueueMessage, kind: MessageKind) -> Identity:
     """
     The key of a message: by the kind's template, as the sender gave it, or by its id.
 
@@ -133,7 +133,7 @@ def identity_of(message: Message, kind: MessageKind) -> Identity:
     return Identity(_BY_ID.key({"name": message.name, "id": message.id}), None)
 
 
-def _by_template(message: Message, template: str | Callable[..., str]) -> str:
+def _by_template(message: QueueMessage, template: str | Callable[..., str]) -> str:
     made = recipe(template)
     missing = [name for name in made.fields if message.arguments.get(name) is None]
     if missing and isinstance(template, str):
@@ -144,7 +144,7 @@ def _by_template(message: Message, template: str | Callable[..., str]) -> str:
     return made.key(message.arguments)
 
 
-def given(probe: Callable[..., Any], message: Message) -> Callable[[Any], Any]:
+def given(probe: Callable[..., Any], message: QueueMessage) -> Callable[[Any], Any]:
     """The probe of a gate, which is given the operation, from one that is given the message."""
     return lambda operation: probe(message)
 

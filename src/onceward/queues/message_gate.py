@@ -26,7 +26,7 @@ from onceward.gate import AsyncGate, Gate
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.payload_seal import Seal
 from onceward.queues.delivery_end import PLAIN, DeliveryEnd, MessageQueue
-from onceward.queues.message import BLIND, Message, MessageKind, check_attempts
+from onceward.queues.message import BLIND, MessageKind, QueueMessage, check_attempts
 from onceward.queues.message_runner import MessageRunner
 from onceward.queues.message_runner_async import AsyncMessageRunner
 from onceward.runtime.environment import REAL, Environment
@@ -142,7 +142,7 @@ class MessageGate:
 
     def consume(
         self,
-        message: Message,
+        message: QueueMessage,
         fn: Callable[[], Any],
         *,
         queue: MessageQueue = PLAIN,
@@ -162,7 +162,7 @@ class MessageGate:
 
     async def aconsume(
         self,
-        message: Message,
+        message: QueueMessage,
         fn: Callable[[], Awaitable[Any]],
         *,
         queue: MessageQueue = PLAIN,

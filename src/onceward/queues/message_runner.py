@@ -15,7 +15,7 @@ from onceward._core.terms import Terms
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.gate import Gate
 from onceward.queues.delivery_end import DELAY_SECONDS, DeliveryEnd, MessageAttempt, MessageQueue
-from onceward.queues.message import Message, MessageKind, given, identity_of
+from onceward.queues.message import MessageKind, QueueMessage, given, identity_of
 
 _log = logging.getLogger("onceward.queues")
 
@@ -30,7 +30,7 @@ class MessageRunner:
 
     def consume(
         self,
-        message: Message,
+        message: QueueMessage,
         fn: Callable[[], Any],
         kind: MessageKind,
         queue: MessageQueue,

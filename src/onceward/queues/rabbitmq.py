@@ -25,7 +25,7 @@ require("pika", "1.3", "rabbitmq")
 
 from onceward._core.errors import NothingHappened, RetryAdvice  # noqa: E402 - once it is known to be there
 from onceward.queues.delivery_end import DeliveryEnd, MessageQueue  # noqa: E402
-from onceward.queues.message import KEY_HEADER, Message, MessageKind  # noqa: E402
+from onceward.queues.message import KEY_HEADER, MessageKind, QueueMessage  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
 __all__ = ["OnceConsumer", "UnreadableBody"]
@@ -93,14 +93,14 @@ class OnceConsumer:
         except Exception as error:
             unreadable = UnreadableBody(f"the body cannot be read: {type(error).__name__}: {error}")
             text = body.decode("utf-8", "backslashreplace")
-            message = Message(self._name, properties.message_id, {"body": text}, (text,), {}, key)
+            message = QueueMessage(self._name, properties.message_id, {"body": text}, (text,), {}, key)
             if not self._gate.kind(self._name, self._kind).gated:
                 _log.error("onceward: a message for %s is dropped: %s", self._name, unreadable)
                 return DeliveryEnd("dead", error=unreadable)
             work = partial(_refuse, unreadable)
             return self._gate.consume(message, work, queue=RABBITMQ, declared=self._kind, last=lambda _: True)
         named = decoded if isinstance(decoded, Mapping) else {"body": decoded}
-        message = Message(self._name, properties.message_id, named, (decoded,), {}, key)
+        message = QueueMessage(self._name, properties.message_id, named, (decoded,), {}, key)
         return self._gate.consume(message, partial(self._work, decoded), queue=RABBITMQ, declared=self._kind)
 
 

@@ -24,7 +24,7 @@ from rq.job import Job, Retry  # noqa: E402 - once it is known to be there
 
 from onceward._core.errors import ConfigurationError  # noqa: E402
 from onceward.queues.delivery_end import AskedAgain, MessageQueue  # noqa: E402
-from onceward.queues.message import KEY_HEADER, Message, arguments_by_name  # noqa: E402
+from onceward.queues.message import KEY_HEADER, QueueMessage, arguments_by_name  # noqa: E402
 from onceward.queues.message_gate import MessageGate  # noqa: E402
 
 __all__ = ["OncewardJob"]
@@ -60,7 +60,7 @@ class OncewardJob(Job):  # type: ignore[misc]
             )
         args, kwargs = tuple(self.args), dict(self.kwargs)
         key = (self.meta or {}).get(KEY_HEADER)
-        message = Message(self.func_name, self.id, arguments_by_name(self.func, args, kwargs), args, kwargs, key)
+        message = QueueMessage(self.func_name, self.id, arguments_by_name(self.func, args, kwargs), args, kwargs, key)
         end = self.gate.consume(message, self._work, queue=RQ, last=self._is_last)
         if end.end == "later":
             # RQ has delays only where its scheduler runs, so the pause is made here.
