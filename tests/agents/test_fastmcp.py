@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, TextContent
 
 from onceward.agents import AgentGate, Tool, tool
-from onceward.agents.fastmcp import OncewardMiddleware
+from onceward.agents.fastmcp import OncewardToolMiddleware
 from onceward.agents.mcp_fields import CODE, KEY, REPLAYED
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:fastmcp")
@@ -35,7 +35,7 @@ class Shop:
     def __init__(self, gate: AgentGate, *, gated: bool = True, **options: Any) -> None:
         self.effects: list[str] = []
         self.server = FastMCP("shop")
-        self.once = OncewardMiddleware(gate, **options)
+        self.once = OncewardToolMiddleware(gate, **options)
         if gated:
             self.server.add_middleware(self.once)
         self.server.tool(self.charge)
@@ -279,7 +279,7 @@ def test_what_repeats_calls_must_be_outside(open_gate: Any) -> None:
     async def work(outside: bool) -> tuple[int, Any]:
         async with open_gate() as gate:
             effects: list[str] = []
-            retrying, once = RetryMiddleware(base_delay=0.001), OncewardMiddleware(gate)
+            retrying, once = RetryMiddleware(base_delay=0.001), OncewardToolMiddleware(gate)
             server = FastMCP("shop", middleware=[retrying, once] if outside else [once, retrying])
 
             @server.tool

@@ -37,6 +37,8 @@ BY_HAND = {
     "onceward.retry.shared_state_client.*": "carries what breakers and budgets say, in a thread or in a task",
     "onceward.stores.tables.runner.AsyncTablesRunner": "asks in the caller's thread, or in a few of its own; "
     "every shell stands on it",
+    "onceward.agents.* | onceward.queues.message_gate.*": "one object for both colours hands each call to the "
+    "runner of its colour, which is one text; a framework asks for two methods, of a few lines each",
     "onceward.stores.*": "each store talks to another driver in each colour; the conformance suite is their one text",
 }
 """What is written twice all the same, and why: at most twelve entries, each of which is needed."""

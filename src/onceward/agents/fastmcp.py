@@ -3,7 +3,7 @@
 FastMCP: every effect of a server's tools happens once for each key.
 
     mcp = FastMCP("shop")
-    mcp.add_middleware(OncewardMiddleware(gate))        # after every other one, so that it is next to the tool
+    mcp.add_middleware(OncewardToolMiddleware(gate))        # after every other one, so that it is next to the tool
 
 The client's side is `onceward.agents.mcp.KeyedClient`; the names in `_meta` are the same.
 """
@@ -40,10 +40,10 @@ from onceward.agents.model_text import ForModel
 from onceward.agents.tool_call import ToolCall
 from onceward.agents.tools import Tool, declared_tool, tool_from_annotations
 
-__all__ = ["OncewardMiddleware"]
+__all__ = ["OncewardToolMiddleware"]
 
 
-class OncewardMiddleware(Middleware):
+class OncewardToolMiddleware(Middleware):
     """
     Tool calls go through a gate. Add it last: a middleware that repeats calls must be outside of it.
 
@@ -120,8 +120,8 @@ class OncewardMiddleware(Middleware):
         mine = next((place for place, one in enumerate(chain) if one is self), None)
         if mine is not None and any(isinstance(one, RetryMiddleware) for one in chain[mine + 1 :]):
             raise ConfigurationError(
-                "RetryMiddleware is between OncewardMiddleware and the tools, where it would repeat effects: add "
-                "OncewardMiddleware after it"
+                "RetryMiddleware is between OncewardToolMiddleware and the tools, where it would repeat effects: add "
+                "OncewardToolMiddleware after it"
             )
 
 

@@ -25,8 +25,8 @@ _TEXTS = {
     "anew. Go on with something else, or report that it is under way.",
     "ownership_lost": "'{tool}' took longer than it may, and another worker has taken it over. It may have happened. "
     "{look}, or report this to the user.",
-    "key_reused": "'{tool}' was asked for before under the same key and with other arguments, and that request "
-    "stands. Nothing was done now. Look at what was done before; if it must be changed, report that to the user.",
+    "key_reused": "'{tool}' was asked for before under the same key and with other arguments, and one key stands for "
+    "one request. Nothing was done now. Look at what was done before; if it must be changed, report that to the user.",
     "expired": "'{tool}' was done before, and its result is no longer kept. It was not done now. Look up its state.",
     "not_replayable": "'{tool}' was done before, and its result was not kept. It was not done now. Look up its state.",
     "recorded_failure": "'{tool}' was tried before and failed ({error}). It was not run now.",

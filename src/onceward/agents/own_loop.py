@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from onceward._core.errors import ConfigurationError
 from onceward.agents.agent_gate import AgentGate
 from onceward.agents.framework import Framework
 from onceward.agents.message_history import PastMessages, WantedCall, model_content
@@ -69,9 +70,10 @@ class LoopCall:
         return LoopAnswer(not_run_text(self._call.tool, reason), failed=True)
 
     def _run(self) -> Any:
-        given = self._call.arguments
-        assert self._function is not None
-        return self._function(**given) if isinstance(given, dict) else self._function(given)
+        given, function = self._call.arguments, self._function
+        if function is None:
+            raise ConfigurationError(f"there is no function for the tool {self._call.tool}")
+        return function(**given) if isinstance(given, dict) else function(given)
 
     def _told(self, result: Any) -> LoopAnswer:
         if isinstance(result, ForModel):

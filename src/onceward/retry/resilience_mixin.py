@@ -31,7 +31,8 @@ class ResilienceMixin(ResilienceBase):
 
         def attempt() -> Any:
             operation.begin_attempt()
-            return prepared.invoke(operation)
+            came = prepared.invoke(operation)
+            return came
 
         def probe(_: Any) -> Any:
             found = prepared.probe(operation) if prepared.probe is not None else None

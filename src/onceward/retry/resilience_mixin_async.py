@@ -33,7 +33,8 @@ class AsyncResilienceMixin(ResilienceBase):
 
         async def attempt() -> Any:
             operation.begin_attempt()
-            return await maybe_await(prepared.invoke(operation)) if AWAITS else prepared.invoke(operation)
+            came = prepared.invoke(operation)  # of no colour
+            return await maybe_await(came) if AWAITS else came
 
         async def probe(_: Any) -> Any:
             found = prepared.probe(operation) if prepared.probe is not None else None

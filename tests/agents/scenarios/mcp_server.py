@@ -34,9 +34,9 @@ def make_server(kit: Kit) -> Any:
     if os.environ["MCP_FRAMEWORK"] == "fastmcp":
         from fastmcp import FastMCP
 
-        from onceward.agents.fastmcp import OncewardMiddleware
+        from onceward.agents.fastmcp import OncewardToolMiddleware
 
-        server: Any = FastMCP("shop", middleware=[] if gate is None else [OncewardMiddleware(gate)])
+        server: Any = FastMCP("shop", middleware=[] if gate is None else [OncewardToolMiddleware(gate)])
     else:
         from mcp.server.mcpserver import MCPServer
 
