@@ -33,8 +33,8 @@ class AsyncResilienceMixin(ResilienceBase):
 
         async def attempt() -> Any:
             operation.begin_attempt()
-            came = prepared.invoke(operation)  # of no colour
-            return await maybe_await(came) if AWAITS else came
+            invoke = prepared.invoke  # of no colour
+            return await maybe_await(invoke(operation)) if AWAITS else invoke(operation)
 
         async def probe(_: Any) -> Any:
             found = prepared.probe(operation) if prepared.probe is not None else None
