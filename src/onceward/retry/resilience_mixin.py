@@ -31,8 +31,8 @@ class ResilienceMixin(ResilienceBase):
 
         def attempt() -> Any:
             operation.begin_attempt()
-            came = prepared.invoke(operation)
-            return came
+            invoke = prepared.invoke
+            return invoke(operation)
 
         def probe(_: Any) -> Any:
             found = prepared.probe(operation) if prepared.probe is not None else None

@@ -33,7 +33,7 @@ class AsyncResilienceMixin(ResilienceBase):
 
         async def attempt() -> Any:
             operation.begin_attempt()
-            invoke = prepared.invoke  # of no colour
+            invoke = prepared.invoke
             return await maybe_await(invoke(operation)) if AWAITS else invoke(operation)
 
         async def probe(_: Any) -> Any:
