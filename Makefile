@@ -54,7 +54,9 @@ $(AGENTS_STAMP): pyproject.toml tests/agents/requirements.txt
 
 .PHONY: test-agents
 test-agents: $(AGENTS_STAMP) ## Every framework and queue, killed at every point; writes the table of the docs (minutes)
-	CRASHES=all $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues
+	@mkdir -p build && rm -f build/crashes.jsonl
+	CRASHES=all CRASH_TABLE=$(CURDIR)/build/crashes.jsonl $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues
+	$(AGENTS_VENV)/bin/python tools/crash_table.py build/crashes.jsonl
 
 .PHONY: test-loaded
 test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores

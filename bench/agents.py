@@ -50,9 +50,9 @@ def _agents(work: Work) -> tuple[Call, AwaitedCall]:
 def _langchain(work: Work) -> tuple[Call, AwaitedCall]:
     from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
     from langgraph.prebuilt.tool_node import ToolCallRequest
-    from onceward.agents.langchain import OncewardMiddleware
 
     from onceward.agents import AgentGate
+    from onceward.agents.langchain import OncewardMiddleware
 
     middleware = OncewardMiddleware(AgentGate("memory://", scope="test:bench"), run="run")
 

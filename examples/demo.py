@@ -4,7 +4,8 @@ Onceward's promise in a few seconds: many senders, one of them killed in the mid
     python examples/demo.py --gate on     one charge, equal answers, exit 0
     python examples/demo.py --gate off    the same senders without the gate: duplicates, exit 1
 
-And a second act: a worker that reconciles a bank statement, killed twice; see reconciler/ for it.
+And a second act: a worker that reconciles a bank statement, killed twice; see reconciler/ for it. And a third: an agent
+that charges, mails and writes rows, killed after each of them; see agents/order_agent.py.
 
 There is a bank (a real HTTP server in a process of its own, see bank.py) and six senders, each a process of its own.
 All of them send the same charge, five times each, as a queue or an agent would that never heard an answer. The first
@@ -35,7 +36,9 @@ from typing import Any, NamedTuple
 from bank import charge, statement
 
 sys.path.insert(0, str(Path(__file__).with_name("reconciler")))
+sys.path.insert(0, str(Path(__file__).with_name("agents")))
 
+import order_agent
 from second_act import second_act
 
 from onceward import Gate, OncewardError, Operation
@@ -295,7 +298,9 @@ def main() -> int:
     show(senders, counted)
     code = tell_the_end(gated, counted)
     print(f"\nThe second act: a worker is killed twice. Its tables refuse a second row: {told.gate}.\n")
-    return max(code, second_act(gated, Story().tell))
+    code = max(code, second_act(gated, Story().tell))
+    print(f"\nThe third act: an agent is killed after each of its tool calls. The gate is {told.gate}.\n")
+    return max(code, order_agent.play(gated, Story().tell))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,18 @@ def crash(case: Case, folder: Path, store: str, **more: str) -> CrashReport:
     took = time.monotonic() - began
     if second.returncode != 0 or not (folder / "finished").exists():
         raise AssertionError(f"{case} did not finish (exit code {second.returncode}):\n{second.stderr[-4000:]}")
-    return CrashReport(count_effects(folder), _lines(folder / "read.jsonl")[before:], took)
+    report = CrashReport(count_effects(folder), _lines(folder / "read.jsonl")[before:], took)
+    _note(case, store, report)
+    return report
+
+
+def _note(case: Case, store: str, report: CrashReport) -> None:
+    """For the table of the docs (`tools/crash_table.py`), if somebody wants one."""
+    if path := os.environ.get("CRASH_TABLE"):
+        seen = {**case._asdict(), "store": store.partition(":")[0], "effects": report.effects,
+                "told_doubt": report.told_doubt, "seconds": report.seconds}  # fmt: skip
+        with Path(path).open("a") as table:
+            table.write(json.dumps(seen) + "\n")
 
 
 def count_effects(folder: Path) -> Counter[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_support import Colour, Effects
 
-from conftest import Colour, Effects
 from onceward import (
     NOT_FOUND,
     Breaker,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from agent_support import Colour, Effects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Colour, Effects
 from onceward.agents import AgentGate, ForModel, PastCall, Tool, ToolCall, number_in_history
 from onceward.agents.tool_call import key_of_call
 from onceward.agents.tools import BLIND
@@ -25,7 +25,6 @@ class TestTheKey:
 
         assert key_of_call(call, BLIND) == "4be4a6700171a46334f167936f1a56d8bad2d7b08e68570cfbd35f5e822c6027"
 
-    @pytest.mark.requirement("B10")
     def test_arguments_count_by_their_canonical_form(self) -> None:
         """Order of members, and 1 or 1.0: stores bring numbers back as floats."""
         one = ToolCall("r", "t", {"a": 1, "b": [1.0]})

@@ -47,6 +47,7 @@ def test_with_the_gate_there_is_one_charge_although_a_sender_is_killed(tmp_path:
     assert charges(printed) == 1, printed
     assert "equal answers" in printed
     assert "ONE EXPENSE AND ONE MAIL A LINE" in printed
+    assert "ONE CHARGE, ONE MAIL, ONE ROW" in printed
     assert code == 0
     assert list(tmp_path.iterdir()) == []
 

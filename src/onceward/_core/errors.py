@@ -33,6 +33,7 @@ Every error of Onceward: what happened, whose fault it is, and what a caller may
     +-- OutcomeUnknown        this attempt may have had its effect     never: look, or give it a key
     +-- DeadlineExceeded      no time is left to try again             never now: `retry_at` says when
     +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
+    +-- SpendExhausted        this work may spend no more              never now: raise the limit, then the same key
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
     +-- RateLimitError        the server asks for a pause              same key, after the pause
     +-- ServiceUnreachable    the service did not respond              same key, after a pause
@@ -482,6 +483,23 @@ class BudgetExhausted(OncewardError, RuntimeError):
 
     code = "budget_exhausted"
     fault = Fault.OUTSIDE
+
+
+class SpendExhausted(OncewardError, RuntimeError):
+    """
+    This work may spend no more, so the call was not made. What was done before stands; raise the limit to go on.
+
+    `left` is what may still be spent, and `price` what the call costs, both as exact text.
+
+    A loop must not repeat it: it is refused until the limit is raised. Then it may be called again with the same key.
+    """
+
+    code = "spend_exhausted"
+
+    def __init__(self, message: str | None = None, *, left: str | None = None, price: str | None = None) -> None:
+        super().__init__(message)
+        self.left = left
+        self.price = price
 
 
 class CircuitOpen(OncewardError, RuntimeError):

@@ -77,6 +77,14 @@ def encode_process(process: Process) -> bytes:
     return _PROCESS.pack(*process[1:4], process.pid, process.began, process.began_at) + host
 
 
+def decode_process(encoded: bytes) -> Process | None:
+    """The process that `encode_process` wrote; None: it cannot be read."""
+    if len(encoded) < _PROCESS.size:
+        return None
+    machine, boot, space, pid, began, began_at = _PROCESS.unpack_from(encoded)
+    return Process(encoded[_PROCESS.size :].decode(errors="replace"), machine, boot, space, pid, began, began_at)
+
+
 def stamp_holder(process: bytes, token: bytes, by_lease: bool) -> bytes:
     """The holder of the claim with that token, as it is stored."""
     return _CLAIM.pack(SCHEME, by_lease, token[:MARK]) + process
@@ -90,14 +98,12 @@ def restamp_holder(holder: bytes, token: bytes) -> bytes:
 def holder_of(found: Record) -> Process | None:
     """The process that made the claim which stands there; None: it is not known, or cannot be read."""
     stored = found.holder
-    if stored is None or len(stored) < _CLAIM.size + _PROCESS.size:
+    if stored is None or len(stored) < _CLAIM.size:
         return None
     scheme, _, token = _CLAIM.unpack_from(stored)
     if scheme != SCHEME or token != found.token[:MARK]:
         return None
-    machine, boot, space, pid, began, began_at = _PROCESS.unpack_from(stored, _CLAIM.size)
-    host = stored[_CLAIM.size + _PROCESS.size :].decode(errors="replace")
-    return Process(host, machine, boot, space, pid, began, began_at)
+    return decode_process(stored[_CLAIM.size :])
 
 
 def is_by_lease(found: Record) -> bool:

@@ -67,7 +67,9 @@ def draw_budget(shared: SharedRecord, rule: BudgetRule, brought: BudgetDraw) -> 
         granted = tuple(bucket.withdraw(now, throttled=throttled) for throttled in brought.wants)
         if not brought.deposits and not brought.failures and not any(paid is not None for paid in granted):
             return granted
-        put = yield Put("shared", _write(shared, bucket.levels(now), found, (yield RANDOM_BYTES)), _version(found))
+        put = yield Put(
+            "shared", shared_write(shared, bucket.levels(now), found, (yield RANDOM_BYTES)), version_of(found)
+        )
         if put.landed:
             return granted
         found = put.record
@@ -121,12 +123,12 @@ def move_breaker(shared: SharedRecord, rule: BreakerRule, what: BreakerMove) -> 
     found = yield Load("shared.load", shared.id)
     for _ in range(SPINS_MAX):
         seen = breaker_snapshot_of(found)
-        upcoming = _moved(seen, rule, what, _version(found))
+        upcoming = _moved(seen, rule, what, version_of(found))
         if upcoming is None:
             return BreakerUpdate(seen)
         value = {"state": upcoming.state, "failures": upcoming.failures, "left": upcoming.left}
-        write = _write(shared, value, found, (yield RANDOM_BYTES))
-        put = yield Put("shared", write, _version(found))
+        write = shared_write(shared, value, found, (yield RANDOM_BYTES))
+        put = yield Put("shared", write, version_of(found))
         if put.landed:
             return BreakerUpdate(upcoming, write.version if upcoming.state == "probing" else None)
         found = put.record
@@ -175,11 +177,21 @@ def value_of(found: Record | None) -> tuple[Any, float]:
         return None, 0.0
 
 
-def _version(found: Record | None) -> bytes | None:
+def version_of(found: Record | None) -> bytes | None:
+    """The version that a write replaces."""
     return None if found is None else found.version
 
 
-def _write(shared: SharedRecord, value: Any, over: Record | None, chance: bytes) -> Write:
+def shared_write(
+    shared: SharedRecord,
+    value: Any,
+    over: Record | None,
+    chance: bytes,
+    *,
+    forget: int = KEEP,
+    relaxed: bool = True,
+) -> Write:
+    """What is written in the place of `over`. Not `relaxed`: it must not be lost with the power."""
     return Write(
         id=shared.id,
         kind=shared.kind,
@@ -199,10 +211,10 @@ def _write(shared: SharedRecord, value: Any, over: Record | None, chance: bytes)
         settled_at=NOW,
         lease=None,
         replay=None,
-        forget=KEEP,
+        forget=forget,
         codec=CODEC,
         result=json.dumps(value, separators=(",", ":")).encode(),
         error=None,
         rise=True,
-        relaxed=True,
+        relaxed=relaxed,
     )

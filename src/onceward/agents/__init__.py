@@ -15,6 +15,7 @@ from onceward.agents.agent_gate import AgentGate
 from onceward.agents.agent_run import AgentRun
 from onceward.agents.framework import PLAIN, FailedResult, Framework, NotFinal, NotKept
 from onceward.agents.model_text import ForModel
+from onceward.agents.spend import Spend, SpendView, actual_price
 from onceward.agents.tool_call import PastCall, ToolCall, number_in_history
 from onceward.agents.tools import Tool, declared_tool, tool, tool_from_annotations
 
@@ -28,8 +29,11 @@ __all__ = [
     "NotFinal",
     "NotKept",
     "PastCall",
+    "Spend",
+    "SpendView",
     "Tool",
     "ToolCall",
+    "actual_price",
     "declared_tool",
     "number_in_history",
     "tool",

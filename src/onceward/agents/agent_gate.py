@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
 from functools import cached_property, partial
 from inspect import isawaitable
 from types import TracebackType
@@ -25,13 +26,19 @@ from onceward._core.events import Listener
 from onceward._core.terms import Options
 from onceward.agents import delivery, delivery_async
 from onceward.agents.agent_run import AgentRun
+from onceward.agents.call_notes import RunNotes
 from onceward.agents.framework import PLAIN, Framework
+from onceward.agents.spend import Spend, SpendView, check_prices
+from onceward.agents.spend_book import SpendBook
+from onceward.agents.spend_book_async import AsyncSpendBook
 from onceward.agents.tool_call import ToolCall
 from onceward.agents.tool_runner import HeldCall, ToolRunner
 from onceward.agents.tool_runner_async import AsyncHeldCall, AsyncToolRunner
 from onceward.agents.tools import BLIND, Tool, ToolTable
 from onceward.gate import AsyncGate, Gate
+from onceward.journal import AsyncJournal, Journal
 from onceward.runtime.environment import REAL, Environment
+from onceward.stores import tables_url
 
 MEMORY = "memory://"
 
@@ -42,6 +49,10 @@ class AgentGate:
 
     `store` is a URL, and `scope` says whose calls these are, as for a `Gate`. Any option of an operation (`lease`,
     `wait`, `retain`, ...) may be given as the default for all tools.
+
+    With `journal`, every attempt is noted beside the records of a SQLite or PostgreSQL store, under the name of this
+    `worker`; `onceward journal show RUN` prints a run. It costs one more write before each tool runs. `spend` is a cap
+    on what calls cost.
     """
 
     def __init__(
@@ -51,6 +62,9 @@ class AgentGate:
         scope: str,
         tools: Mapping[str, Tool] | None = None,
         default: Tool = BLIND,
+        journal: bool = False,
+        worker: str = "agent",
+        spend: Spend | None = None,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
         **options: Unpack[Options],
@@ -65,28 +79,65 @@ class AgentGate:
         self._scope, self._options = scope, options
         self._listeners = tuple(listeners)
         self._tools = ToolTable(tools or {}, default)
+        self._spend = _checked_spend(spend, {**(tools or {}), "default": default})
+        self._worker = worker
+        self._notes = self._run_notes() if journal else None
         self._lock = threading.Lock()
         self._shielded: set[asyncio.Task[Any]] = set()
+        self._owner: AgentGate | None = None
         Gate(MEMORY, scope=scope, **options)  # Scope and options are checked now, and the store when it is needed.
 
     @cached_property
     def _blocking_calls(self) -> ToolRunner:
+        if self._owner is not None:
+            return ToolRunner(self._owner.blocking.scoped(self._scope))
         gate = Gate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
-        return ToolRunner(gate)
+        book = None if self._spend is None else SpendBook(gate, self._spend)
+        return ToolRunner(gate, None if self._notes is None else Journal(self._url, **self._keeper), self._notes, book)
 
     @cached_property
     def _awaiting_calls(self) -> AsyncToolRunner:
+        if self._owner is not None:
+            return AsyncToolRunner(self._owner.awaiting.scoped(self._scope))
         gate = AsyncGate(
             self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
         )
-        return AsyncToolRunner(gate)
+        book = None if self._spend is None else AsyncSpendBook(gate, self._spend)
+        journal = None if self._notes is None else AsyncJournal(self._url, **self._keeper)
+        return AsyncToolRunner(gate, journal, self._notes, book)
+
+    def _run_notes(self) -> RunNotes:
+        if tables_url(self._url) is None:
+            raise ConfigurationError(
+                "journal=True needs a store that can keep a journal beside its records, SQLite or PostgreSQL "
+                "(sqlite:///agent.db or postgresql://...), and this one cannot; use such a store, or leave journal= out"
+            )
+        Journal(self._url, **self._keeper)  # It says what is wrong with the name of the worker; nothing is opened.
+        return RunNotes(self._environment, self._scope, self._worker)
+
+    @property
+    def _keeper(self) -> Any:
+        return {"scope": self._scope, "worker": self._worker, "environment": self._environment}
 
     @property
     def scope(self) -> str:
         """Whose calls these are."""
         return self._scope
+
+    def scoped(self, scope: str) -> AgentGate:
+        """
+        This gate for another scope: the same store, tools and options. For a server with many tenants.
+
+        Take the scope from who is authenticated. Close the gate it came from: closing this one closes nothing.
+        """
+        Gate(MEMORY, scope=scope)  # Checked now.
+        twin = copy(self)
+        twin.__dict__.pop("_blocking_calls", None)
+        twin.__dict__.pop("_awaiting_calls", None)
+        twin._owner, twin._scope, twin._lock = self._owner or self, scope, threading.Lock()
+        return twin
 
     @property
     def blocking(self) -> Gate:
@@ -107,6 +158,20 @@ class AgentGate:
     def run(self, name: str) -> AgentRun:
         """A run whose framework keeps no history: numbers its equal calls."""
         return AgentRun(self, name)
+
+    def spent(self, run: str | None = None) -> SpendView:
+        """What was spent, what is reserved and what is left: of this run, or under the cap that all runs share."""
+        with self._lock:
+            runner = self._blocking_calls
+        if runner.book is None:
+            raise ConfigurationError(_NO_SPEND)
+        return runner.book.view(run)
+
+    async def aspent(self, run: str | None = None) -> SpendView:
+        """What was spent, what is reserved and what is left; as `spent`."""
+        if self._awaiting_calls.book is None:
+            raise ConfigurationError(_NO_SPEND)
+        return await self._awaiting_calls.book.view(run)
 
     # --- for adapters ---
 
@@ -139,6 +204,7 @@ class AgentGate:
         *,
         framework: Framework = PLAIN,
         declared: Tool | None = None,
+        tool: Tool | None = None,
         tell_errors: bool = False,
         shield: bool = True,
     ) -> Any:
@@ -146,9 +212,10 @@ class AgentGate:
         Make a tool call once, awaiting it: as `call`. `fn` may return something to await, or a result.
 
         With `shield`, a caller who is cancelled leaves the call running to its end, so that its outcome is known; the
-        next equal call then finds it. `aclose` waits for such calls.
+        next equal call then finds it. `aclose` waits for such calls. `tool` is for an adapter that has asked `tool()`
+        already, and made its options fit its framework's time-outs.
         """
-        tool = self._tools.find(call.tool, declared)
+        tool = tool or self._tools.find(call.tool, declared)
         if not tool.gated:
             return await self.aungated(fn)
         going = self._awaiting_calls.call_tool(
@@ -215,14 +282,14 @@ class AgentGate:
     def close(self) -> None:
         """Close what the blocking calls have opened."""
         if "_blocking_calls" in self.__dict__:
-            self._blocking_calls.gate.close()
+            self._blocking_calls.close()
 
     async def aclose(self) -> None:
         """Wait for calls whose callers have left, and close everything."""
         while self._shielded:
             await asyncio.wait(self._shielded)
         if "_awaiting_calls" in self.__dict__:
-            await self._awaiting_calls.gate.close()
+            await self._awaiting_calls.close()
         self.close()
 
     def __enter__(self) -> Self:
@@ -238,3 +305,13 @@ class AgentGate:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+_NO_SPEND = "this gate has no cap on what calls cost: AgentGate(spend=Spend('usd', limit='20.00'), ...)"
+
+
+def _checked_spend(spend: Spend | None, tools: Mapping[str, Tool]) -> Spend | None:
+    if spend is not None and not isinstance(spend, Spend):
+        raise ConfigurationError("spend must be a Spend, such as Spend('usd', limit='20.00')")
+    check_prices(tools)
+    return spend

@@ -88,7 +88,7 @@ class AgentRun:
         if not self._gate.tool(tool, declared).gated:
             return fn()
         identity = (tool, input_hash(arguments))
-        base = 0 if self._numbers.known(identity) else self._gate.delivered_before(self.name, tool, arguments)
+        base = 0 if self._numbers.known(identity) else self._before(tool, arguments)
         call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
         try:
             result = self._gate.call(call, fn, framework=framework, declared=declared, tell_errors=tell_errors)
@@ -114,7 +114,7 @@ class AgentRun:
         if not self._gate.tool(tool, declared).gated:
             return await self._gate.aungated(fn)
         identity = (tool, input_hash(arguments))
-        base = 0 if self._numbers.known(identity) else await self._gate.adelivered_before(self.name, tool, arguments)
+        base = 0 if self._numbers.known(identity) else await self._abefore(tool, arguments)
         call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
         try:
             result = await self._gate.acall(
@@ -124,6 +124,13 @@ class AgentRun:
             self._numbers.free(identity, call.nth)
             raise
         return self._came_to(call, identity, result)
+
+    def _before(self, tool: str, arguments: Any) -> int:
+        """How many equal calls there were before this object saw one; an adapter that has a history overrides it."""
+        return self._gate.delivered_before(self.name, tool, arguments)
+
+    async def _abefore(self, tool: str, arguments: Any) -> int:
+        return await self._gate.adelivered_before(self.name, tool, arguments)
 
     def _came_to(self, call: ToolCall, identity: _Identity, result: Any) -> Any:
         if isinstance(result, ForModel):
@@ -135,11 +142,19 @@ class AgentRun:
     def delivered(self) -> None:
         """Every answer so far is where a restart will find it: equal calls from now on are others."""
         while self._undelivered:
-            self._gate.mark_delivered(self._undelivered[0])
-            del self._undelivered[0]
+            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
+            try:
+                self._gate.mark_delivered(call)
+            except BaseException:
+                self._undelivered.insert(0, call)
+                raise
 
     async def adelivered(self) -> None:
         """Every answer so far is where a restart will find it: equal calls from now on are others."""
         while self._undelivered:
-            await self._gate.amark_delivered(self._undelivered[0])
-            del self._undelivered[0]
+            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
+            try:
+                await self._gate.amark_delivered(call)
+            except BaseException:
+                self._undelivered.insert(0, call)
+                raise

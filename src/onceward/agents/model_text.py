@@ -47,6 +47,17 @@ _FAILED_IN_DOUBT = (
     "{look}, or report this to the user."
 )
 _FAILED = "'{tool}' failed ({error}), and had no effect."
+_TIMED_OUT = (
+    "'{tool}' took longer than it may, and may have happened or happen yet ({error}). It was not ended. "
+    "{look}, or report this to the user."
+)
+_NOT_RUN = "'{tool}' was not run: {error}. Nothing was done."
+
+_OPENINGS = tuple(
+    text.removeprefix("'{tool}'").partition("{")[0]
+    for text in (*_TEXTS.values(), _FAILED_IN_DOUBT, _FAILED, _TIMED_OUT, _NOT_RUN)
+)
+"""How these texts go on after the tool's name, for knowing them again."""
 
 ERROR_CHARACTERS = 300
 
@@ -79,6 +90,26 @@ def failure_text(name: str, tool: Tool, error: BaseException, *, in_doubt: bool)
     return _filled(_FAILED_IN_DOUBT if in_doubt else _FAILED, name, tool, error)
 
 
+def timed_out_text(name: str, tool: Tool, error: BaseException) -> str:
+    """What a model reads about a call that the framework stopped waiting for."""
+    return _filled(_TIMED_OUT, name, tool, error)
+
+
+def not_run_text(name: str, reason: str) -> str:
+    """What a model reads about a call that cannot be made: no such tool, or arguments that are none."""
+    return _NOT_RUN.format(tool=name, error=reason[:ERROR_CHARACTERS])
+
+
+def is_text_for_model(name: str, text: object) -> bool:
+    """
+    Whether this is one of these texts about this tool, read again from a stored history.
+
+    For frameworks whose history has nothing but a text where a result should be: such a call came to no answer.
+    """
+    start = f"'{name}'"
+    return isinstance(text, str) and text.startswith(start) and text[len(start) :].startswith(_OPENINGS)
+
+
 def _filled(text: str, name: str, tool: Tool, error: BaseException) -> str:
     look = _LOOK_SOMEHOW if tool.check is None else _LOOK.format(check=tool.check)
     return text.format(tool=name, look=look, error=_shown(error))
@@ -87,6 +118,6 @@ def _filled(text: str, name: str, tool: Tool, error: BaseException) -> str:
 def _shown(error: BaseException) -> str:
     said = " ".join(str(error).split())
     kind = type(error).__name__
-    if isinstance(error, OncewardError | FailedResult) and said:
+    if isinstance(error, OncewardError | FailedResult) and said:  # Words of its own; the class would add nothing.
         return said[:ERROR_CHARACTERS]
     return f"{kind}: {said[:ERROR_CHARACTERS]}" if said else kind

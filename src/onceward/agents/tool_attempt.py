@@ -23,20 +23,22 @@ _log = logging.getLogger("onceward.agents")
 class ToolAttempt:
     """What is known of an attempt while it is made."""
 
-    __slots__ = ("_error", "_operation", "call", "framework", "tool")
+    __slots__ = ("call", "error", "framework", "operation", "tool")
 
     def __init__(self, call: ToolCall, tool: Tool, framework: Framework) -> None:
         self.call, self.tool, self.framework = call, tool, framework
-        self._operation: Operation | None = None
-        self._error: BaseException | None = None
+        self.operation: Operation | None = None
+        """Of the claim under which the tool was run; None: it was not run."""
+        self.error: BaseException | None = None
+        """What the tool raised, or what its result says as much as."""
 
     def begin(self, operation: Operation) -> None:
         """The tool is about to run."""
-        self._operation, self._error = operation, None
+        self.operation, self.error = operation, None
 
     def raised(self, error: BaseException) -> None:
         """The tool raised this, or its result says as much."""
-        self._error = error
+        self.error = error
 
     def stored(self, result: Any) -> Any:
         """What is stored of a result. Raises `NotFinal` and `FailedResult`, as `dump` does."""
@@ -54,18 +56,18 @@ class ToolAttempt:
 
         Whether it is the tool's error or ours is known, not guessed: the tool's own was seen when it was raised.
         """
-        if error is self._error:
+        if error is self.error:
             return self._failed(error, tell_errors=tell_errors)
         if not isinstance(error, OncewardError):
             raise error
-        if self._operation is None:
+        if self.operation is None:
             return self._refused(error)
         return self._not_recorded(error)
 
     def _failed(self, error: BaseException, *, tell_errors: bool) -> Any:
         if isinstance(error, NotFinal):
             return error.result
-        doubt = self._operation is not None and record.is_in_doubt(self._operation.record)
+        doubt = self.operation is not None and record.is_in_doubt(self.operation.record)
         told = isinstance(error, FailedResult) or (tell_errors and isinstance(error, Exception))
         if not told or isinstance(error, self.framework.control_flow):
             raise error
@@ -75,8 +77,10 @@ class ToolAttempt:
         text = refusal_text(self.call.tool, self.tool, error)
         if text is None:
             raise error
-        _log.warning("onceward: %s was not run (%s); record %s", self.call.tool, error.code, error.digest)
-        return ForModel(text, error, False, error.code in _DOUBTFUL)
+        in_doubt = error.code in _DOUBTFUL
+        level = logging.WARNING if in_doubt else logging.INFO  # Doubt waits for a person.
+        _log.log(level, "onceward: %s was not run (%s); record %s", self.call.tool, error.code, error.digest)
+        return ForModel(text, error, False, in_doubt)
 
     def _not_recorded(self, error: OncewardError) -> Any:
         """The tool ran, and its record could not be ended: what it returned is the answer, if it is known."""

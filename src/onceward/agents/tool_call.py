@@ -72,6 +72,16 @@ def _by_template(call: ToolCall, template: str | Callable[..., str]) -> str:
     return made.key(arguments)
 
 
+def request_of_call(call: ToolCall) -> dict[str, Any]:
+    """
+    What a call asks for, and its key stands for: the tool belongs to it.
+
+    A key that a caller sent, or a template made, may be used for two tools with equal arguments. The second is refused,
+    and not given the first one's answer.
+    """
+    return {"tool": call.tool, "arguments": call.arguments}
+
+
 def delivery_key(call: ToolCall) -> str:
     """The key of the note that a call's answer was delivered."""
     return f"delivered:{key_of_call(call, BLIND)}"

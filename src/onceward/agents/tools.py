@@ -58,6 +58,11 @@ class Tool:
             raise ConfigurationError(f"a tool is one of {', '.join(_KINDS)}, not {str(self.kind)[:40]!r}")
         if (self.kind == "probed") != (self.probe is not None):
             raise ConfigurationError("Tool('probed') and probe=function go together: the probe finds out what happened")
+        if self.price is not None and self.kind == READ_ONLY:
+            raise ConfigurationError(
+                "a read-only tool never goes through the gate, so nobody would count its price; make it "
+                "Tool('repeatable', price=...)"
+            )
         if "guarantee" in self.options:
             raise ConfigurationError("a tool's kind is its guarantee: leave guarantee out of its options")
         if self.key is not None:

@@ -36,7 +36,11 @@ def store_url(args: argparse.Namespace) -> str:
 
 def existing_store_url(args: argparse.Namespace) -> str:
     """The URL of the store that was named, which must be there: only `store init` makes one."""
-    url = store_url(args)
+    return check_is_there(store_url(args))
+
+
+def check_is_there(url: str) -> str:
+    """The URL, if there is a store."""
     upkeep = upkeep_of(url)
     if urlsplit(url).scheme.lower() == "sqlite":
         _check_is_there(url)

@@ -7,6 +7,8 @@ functions go by the record's own id, whatever kind of record it is (a key, a pla
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from onceward._core.dead_letters import dead_letter_id, discard
 from onceward._core.errors import IllegalMove
 from onceward._core.keys import digest_of, record_id
@@ -50,8 +52,14 @@ def scan_start_of(digits: str) -> bytes:
 
 def id_of_key(scope: str, key: str) -> bytes:
     """The record id of a key in this scope."""
-    call_factory = CallFactory(scope, environment=None, listeners=(), options={})
+    call_factory = _factory_of(scope)
     return record_id(KEY, call_factory.scope, call_factory.stored_key(key))
+
+
+@lru_cache(maxsize=128)
+def _factory_of(scope: str) -> CallFactory:
+    """It has no state, and every note of a journal needs one."""
+    return CallFactory(scope, environment=None, listeners=(), options={})
 
 
 def reconcile_record(
@@ -82,7 +90,7 @@ def digest_of_key(scope: str, key: str) -> str:
 
 def id_of_dead_letter(scope: str, key: str) -> bytes:
     """The id of the dead letter about a key in this scope."""
-    call_factory = CallFactory(scope, environment=None, listeners=(), options={})
+    call_factory = _factory_of(scope)
     return dead_letter_id(call_factory.scope, call_factory.stored_key(key))
 
 

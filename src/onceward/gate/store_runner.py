@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import CheckProcess, Effect, Flow, Load, Put, RandomBytes
+from onceward._core.flow import CheckProcess, Effect, Flow, Load, Put, RandomBytes, Sleep
 from onceward._core.store_protocols import Store
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.flow_driver import run
@@ -33,6 +33,8 @@ def run_on_store(store: Store, flow: Flow[T], *, environment: Environment = REAL
                 return store.put(effect.write, effect.expect)
             case Load():
                 return store.load(effect.id)
+            case Sleep():
+                return environment.sleep(effect.seconds)
         return instant(effect)
 
     return run(flow, perform)

@@ -1,4 +1,4 @@
-# blocking half: store_runner.py; arun=run
+# blocking half: store_runner.py; arun=run, asleep=sleep
 """
 Runs a flow on a store without a gate: for operators, who have no scope.
 """
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from onceward._core.colour import AWAITS
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import CheckProcess, Effect, Flow, Load, Put, RandomBytes
+from onceward._core.flow import CheckProcess, Effect, Flow, Load, Put, RandomBytes, Sleep
 from onceward._core.store_protocols import AsyncStore
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.flow_driver import arun
@@ -34,6 +34,8 @@ async def run_on_store_async(store: AsyncStore, flow: Flow[T], *, environment: E
                 return store.put(effect.write, effect.expect)
             case Load():
                 return store.load(effect.id)
+            case Sleep():
+                return environment.asleep(effect.seconds)
         return instant(effect)
 
     if AWAITS:

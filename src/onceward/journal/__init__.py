@@ -10,9 +10,10 @@ Writing never fails the work that is noted. May import: _core, runtime, stores, 
 reading with `journal_async.py`; `notes.py` has what is written, `views.py` what is read.
 """
 
+from onceward.journal.call_attempt import in_run
 from onceward.journal.journal import Journal
 from onceward.journal.journal_async import AsyncJournal
 from onceward.journal.notes import CallOutcome, RunStatus
 from onceward.journal.views import CallView, RunView, TurnView
 
-__all__ = ["AsyncJournal", "CallOutcome", "CallView", "Journal", "RunStatus", "RunView", "TurnView"]
+__all__ = ["AsyncJournal", "CallOutcome", "CallView", "Journal", "RunStatus", "RunView", "TurnView", "in_run"]

@@ -5,7 +5,8 @@ Makes notes of attempts at tool calls: from a `with journal.call(...)` block, or
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -40,11 +41,29 @@ class RunPosition(NamedTuple):
 
     run: str | None = None
     turn: int | None = None
+    call_id: str | None = None
+    """The model's own name of the tool call that is being made."""
 
 
 NO_POSITION = RunPosition()
 current_position: ContextVar[RunPosition] = ContextVar("onceward_journal_place", default=NO_POSITION)
 """Set by `run` and `turn`, so that a gate's events are noted under them."""
+
+
+@contextmanager
+def in_run(run: str, turn: int | None = None) -> Iterator[None]:
+    """
+    Say which run this is, for the length of the block: what is noted in it (by `call`, by a gate's listener) is its.
+
+    Nothing is written by this itself. For code that works for a run which somebody else has begun, such as a tool of an
+    agent, or a sub-agent in another process. An `AgentGate` says so around every tool by itself.
+    """
+    before = current_position.get()
+    current_position.set(RunPosition(run, turn))
+    try:
+        yield
+    finally:
+        current_position.set(before)
 
 
 class NoteFactory(NamedTuple):
@@ -80,6 +99,7 @@ class NoteFactory(NamedTuple):
             digest=digest,
             fingerprint=fingerprint,
             arguments=text,
+            call_id=where.call_id,
         )
         return CallAttempt(call_subject(self.environment, details))
 
@@ -209,4 +229,6 @@ class GateListener:
         where = current_position.get()
         tool = event.operation or "operation"
         details = CallDetails(event.scope, self._note_factory.worker, tool, where.run, where.turn, event.digest)
+        if where.call_id is not None:
+            details = details._replace(call_id=where.call_id)
         return call_subject(self._note_factory.environment, details)

@@ -84,6 +84,14 @@ class Journal(JournalBase):
         """Have notes written behind the work."""
         self._batches.put(notes)
 
+    def write(self, notes: list[Note]) -> bool:
+        """
+        Write notes before going on, and with them what waits to be written; whether that worked.
+
+        Never raises an `Exception`.
+        """
+        return self._write([*self._batches.take(), *notes])
+
     def flush(self) -> None:
         """Wait until everything that is to be written behind the work has been."""
         self._batches.flush()

@@ -88,6 +88,14 @@ class AsyncJournal(JournalBase):
         """Have notes written behind the work."""
         self._batches.put(notes)
 
+    async def write(self, notes: list[Note]) -> bool:
+        """
+        Write notes before going on, and with them what waits to be written; whether that worked.
+
+        Never raises an `Exception`.
+        """
+        return await self._write([*self._batches.take(), *notes])
+
     async def flush(self) -> None:
         """Wait until everything that is to be written behind the work has been."""
         await asyncio.to_thread(self._batches.flush)

@@ -7,6 +7,8 @@ unless the database is slow). The queue is bounded; notes that do not fit are dr
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 from collections.abc import Callable
 
@@ -36,6 +38,11 @@ class NoteQueue:
         self._write_failures = failures
         self._environment = environment
         self._max = queue_max
+        self._begin()
+
+    def _begin(self) -> None:
+        """Empty, and without a thread: at first, and in a process that was forked. The parent writes what it had."""
+        self._pid = os.getpid()
         self._queue: list[Note] = []
         self._changing = threading.Condition()
         self._wanted = threading.Event()
@@ -46,6 +53,8 @@ class NoteQueue:
 
     def put(self, notes: list[Note]) -> None:
         """Have notes written soon. Never waits."""
+        if self._pid != os.getpid():
+            self._begin()
         with self._changing:
             if self._closing or len(self._queue) + len(notes) > self._max:
                 self._write_failures.missing(len(notes))
@@ -57,17 +66,31 @@ class NoteQueue:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="onceward-journal", daemon=True)
                 self._thread.start()
+                atexit.register(self.close)  # A program that ends well has its notes written.
             if len(self._queue) >= BATCH:
                 self._wanted.set()
 
+    def take(self) -> list[Note]:
+        """Take some of what waits, for somebody who writes anyway: the oldest, as many as fit into one transaction."""
+        if self._pid != os.getpid():
+            return []
+        with self._changing:
+            notes, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        return notes
+
     def flush(self) -> None:
         """Wait until everything that was put is written, or has failed to be."""
+        if self._pid != os.getpid():
+            return
         self._wanted.set()
         with self._changing:
             self._changing.wait_for(lambda: not self._queue and not self._busy)
 
     def close(self) -> None:
         """Write what is left, and end."""
+        atexit.unregister(self.close)
+        if self._pid != os.getpid():
+            return
         with self._changing:
             self._closing = True
             thread = self._thread

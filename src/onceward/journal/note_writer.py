@@ -8,8 +8,11 @@ not one per call.
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -23,10 +26,13 @@ from onceward.stores.tables.sql_steps import declare_failpoints
 
 T = TypeVar("T")
 
-SCHEMA = Schema("journal", "onceward.journal", 1, "the first note makes them")
+SCHEMA = Schema("journal", "onceward.journal", 2, "the first note makes them")
 TABLES = views.TABLES
 PAUSE_SECONDS = 30.0
 """After a failure, nothing is tried for so long."""
+
+REST_SECONDS = 1.0
+"""How long a fork waits for a transaction that is under way."""
 
 log = logging.getLogger("onceward.journal")
 
@@ -34,7 +40,12 @@ declare_failpoints({"journal.write": "the journal is written", "journal.prune": 
 
 
 class LazyDriver:
-    """A database that is opened when it is first needed: one that is away does not keep a program from starting."""
+    """
+    A database that is opened when it is first needed: one that is away does not keep a program from starting.
+
+    A fork finds it closed, because connections must not be shared with a child, nor SQLite's locks; both sides open it
+    again when they next need it. A child that was forked in the middle of a transaction keeps no journal.
+    """
 
     def __init__(self, url: str, environment: Environment, *, create: bool = True) -> None:
         if tables_url(url) is None:
@@ -44,32 +55,92 @@ class LazyDriver:
         self._url = url
         self._environment = environment
         self._create = create
-        self._opening = threading.Lock()
+        self._parents: TablesDriver | None = None
+        self._begin()
+        _drivers.add(self)
+
+    def _begin(self) -> None:
+        self._changing = threading.Condition()
         self._driver: TablesDriver | None = None
+        self._users = 0
+        self._rested = False
 
     def transact(self, at: str, steps: Callable[[], SqlSteps[T]]) -> T:
         """Run steps in one transaction."""
-        return self._opened().transact(at, steps)
+        with self._opened() as driver:
+            return driver.transact(at, steps)
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
         """Run steps that only read."""
-        return self._opened().look(steps)
+        with self._opened() as driver:
+            return driver.look(steps)
 
     def wipe(self) -> None:
         """Delete everything in the tables."""
-        self._opened().wipe()
+        with self._opened() as driver:
+            driver.wipe()
 
     def close(self) -> None:
         """See `TablesDriver.close`."""
-        with self._opening:
+        with self._changing:
             if self._driver is not None:
                 self._driver.close()
 
-    def _opened(self) -> TablesDriver:
-        with self._opening:
+    @contextmanager
+    def _opened(self) -> Iterator[TablesDriver]:
+        with self._changing:
+            if self._parents is not None:
+                raise ConfigurationError("this process was forked while the journal was in use: fork first, then note")
             if self._driver is None:
                 self._driver = open_tables(self._url, SCHEMA, self._environment, create=self._create)
-            return self._driver
+            driver = self._driver
+            self._users += 1
+        try:
+            yield driver
+        finally:
+            with self._changing:
+                self._users -= 1
+                self._changing.notify_all()
+
+    def before_fork(self) -> None:
+        """Close everything, and keep it so until the fork is over."""
+        self._rested = self._changing.acquire(timeout=REST_SECONDS)
+        if not self._rested:
+            return
+        self._rested = self._changing.wait_for(lambda: not self._users, REST_SECONDS)
+        if not self._rested:
+            self._changing.release()
+        elif self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        if self._rested:
+            self._changing.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the threads that held the parent's locks are not here."""
+        self._parents = None if self._rested else self._driver
+        self._begin()
+
+
+_drivers: weakref.WeakSet[LazyDriver] = weakref.WeakSet()
+
+
+def _each_driver(method: Callable[[LazyDriver], None]) -> Callable[[], None]:
+    def call() -> None:
+        for driver in list(_drivers):
+            method(driver)
+
+    return call
+
+
+os.register_at_fork(
+    before=_each_driver(LazyDriver.before_fork),
+    after_in_parent=_each_driver(LazyDriver.after_fork_in_parent),
+    after_in_child=_each_driver(LazyDriver.after_fork_in_child),
+)
 
 
 class WriteFailures:

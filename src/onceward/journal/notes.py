@@ -63,9 +63,9 @@ _TURN = """INSERT INTO onceward_journal_turns (scope, run, seq, status, error, b
 _AGAIN = "status = excluded.status, error = NULL, finished_at = NULL, begun = {}.begun + 1"
 _OVER = "status = excluded.status, error = excluded.error, finished_at = excluded.finished_at"
 _CALL = """INSERT INTO onceward_journal_calls (id, scope, run, turn, worker, tool, digest, fingerprint, arguments,
-        outcome, detail, started_at, finished_at)
-    VALUES (:id, :scope, :run, :turn, :worker, :tool, :digest, :fingerprint, :arguments, :outcome, :detail,
-        :now - :ago - :elapsed, {}) ON CONFLICT (id) DO """
+        call_id, process, outcome, detail, started_at, finished_at)
+    VALUES (:id, :scope, :run, :turn, :worker, :tool, :digest, :fingerprint, :arguments, :call_id, :process, :outcome,
+        :detail, :now - :ago - :elapsed, {}) ON CONFLICT (id) DO """
 _NEVER, _NOW = "NULL", ":now - :ago"
 
 RUN_BEGUN = _RUN.format(_NEVER) + _AGAIN.format("onceward_journal_runs") + ", worker = excluded.worker"
@@ -134,13 +134,16 @@ class CallDetails(NamedTuple):
     digest: str | None = None
     fingerprint: str | None = None
     arguments: str | None = None
+    call_id: str | None = None
+    """The model's own name of the tool call."""
 
 
 def call_subject(environment: Environment, what: CallDetails) -> NoteSubject:
     """An attempt at a tool call."""
     id = f"{environment.wall_us():014x}{environment.random(5).hex()}"
-    texts = {"tool": truncated(what.tool), "arguments": truncated(what.arguments), "run": truncated(what.run)}
-    return NoteSubject(environment, id, (CALL_BEGUN, CALL_ENDED), {"id": id, **what._asdict(), **texts}, "outcome")
+    texts = {name: truncated(getattr(what, name)) for name in ("tool", "arguments", "run", "call_id")}
+    values = {"id": id, **what._asdict(), **texts, "process": environment.process().hex()}
+    return NoteSubject(environment, id, (CALL_BEGUN, CALL_ENDED), values, "outcome")
 
 
 def without_superseded(notes: list[Note]) -> list[Note]:

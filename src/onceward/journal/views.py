@@ -8,7 +8,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.holders import Process, decode_process
 from onceward._core.operation import to_datetime
+from onceward.journal.notes import Note
+from onceward.runtime.environment import Environment
 from onceward.stores.tables import Row, Sql, SqlSteps
 
 PAGE_MAX = 1_000
@@ -36,6 +39,10 @@ class CallView(NamedTuple):
     detail: str | None
     started_at: datetime
     finished_at: datetime | None
+    call_id: str | None = None
+    """The model's own name of the tool call."""
+    process: Process | None = None
+    """Which process made it; None in rows of the first schema."""
 
 
 class TurnView(NamedTuple):
@@ -71,15 +78,19 @@ class RunView(NamedTuple):
     """Attempts that ran to their end: `executed`."""
     unended: int
     """Attempts without an end."""
+    last_at: datetime
+    """When something was last noted of it."""
 
 
-_CALLS = """SELECT id, scope, run, turn, worker, tool, digest, fingerprint, arguments, outcome, detail, started_at,
-    finished_at FROM onceward_journal_calls WHERE {} ORDER BY id {} LIMIT :limit"""
+_CALLS = """SELECT id, scope, run, turn, worker, tool, digest, fingerprint, arguments, outcome, detail, call_id,
+    process, started_at, finished_at FROM onceward_journal_calls WHERE {} ORDER BY id {} LIMIT :limit"""
 _TURNS = """SELECT run, seq, status, error, begun, started_at, finished_at FROM onceward_journal_turns
     WHERE scope = :scope AND run = :run ORDER BY seq LIMIT :limit"""
-_COUNTED = "(SELECT count(*) FROM onceward_journal_calls c WHERE c.scope = r.scope AND c.run = r.id{})"
-_RUNS = f"""SELECT id, scope, worker, status, input_ref, error, begun, started_at, finished_at, {_COUNTED.format("")},
-    {_COUNTED.format(" AND c.outcome = 'executed'")}, {_COUNTED.format(" AND c.outcome IS NULL")}
+_OF_RUN = "(SELECT {} FROM onceward_journal_calls c WHERE c.scope = r.scope AND c.run = r.id{})"
+_RUNS = f"""SELECT id, scope, worker, status, input_ref, error, begun, started_at, finished_at,
+    {_OF_RUN.format("count(*)", "")},
+    {_OF_RUN.format("count(*)", " AND c.outcome = 'executed'")}, {_OF_RUN.format("count(*)", " AND c.outcome IS NULL")},
+    {_OF_RUN.format("max(coalesce(c.finished_at, c.started_at))", "")}
     FROM onceward_journal_runs r WHERE {{}} ORDER BY started_at DESC, id LIMIT :limit"""  # noqa: S608 - texts of ours
 TABLES = {
     "onceward_journal_calls": "id",
@@ -128,7 +139,7 @@ def calls(wanted: CallFilter) -> SqlSteps[list[CallView]]:
         values["after"] = wanted.after
     text = _CALLS.format(" AND ".join(where), "ASC" if wanted.oldest_first else "DESC")
     rows = yield Sql(text, {**values, "limit": check_limit(wanted.limit)})
-    return [CallView._make((*row[:-2], *_times(row))) for row in rows]
+    return [CallView._make((*row[:11], *_times(row), row[11], _process(row[12]))) for row in rows]
 
 
 _ASKED = ("scope", "run", "digest", "outcome")
@@ -146,7 +157,7 @@ def runs(scope: str | None, id: str | None, limit: int) -> SqlSteps[list[RunView
     values = {name: value for name, value in values.items() if value is not None}
     where = " AND ".join(f"{name} = :{name}" for name in values) or "1 = 1"
     rows = yield Sql(_RUNS.format(where), {**values, "limit": check_limit(limit)})
-    return [RunView._make((*row[:7], *_times(row[:9]), *row[9:])) for row in rows]
+    return [RunView._make((*row[:7], *_times(row[:9]), *row[9:12], _last(row))) for row in rows]
 
 
 def prune(keep_us: int) -> SqlSteps[int]:
@@ -156,6 +167,13 @@ def prune(keep_us: int) -> SqlSteps[int]:
         text = _PRUNE.format(table=table, key=key)
         deleted += len((yield Sql(text, {"keep": keep_us, "limit": PRUNE_BATCH})))
     return deleted
+
+
+def prune_notes(environment: Environment, retain_seconds: float) -> list[Note]:
+    """Notes that delete some of what began longer ago: for a journal that is kept without anybody looking after it."""
+    values, at = {"keep": round(retain_seconds * 1_000_000), "limit": PRUNE_BATCH}, environment.monotonic()
+    texts = (_PRUNE.format(table=table, key=key) for table, key in TABLES.items())
+    return [Note(text, values, at, "what is old", ends=False) for text in texts]
 
 
 def prune_beyond(rows: int) -> SqlSteps[int]:
@@ -176,3 +194,15 @@ def check_limit(limit: int) -> int:
 def _times(row: Row) -> tuple[datetime, datetime | None]:
     began, ended = row[-2:]
     return to_datetime(began), None if ended is None else to_datetime(ended)
+
+
+def _last(row: Row) -> datetime:
+    """The latest of a run's own instants and of its attempts'."""
+    return to_datetime(max(at for at in (row[7], row[8], row[12]) if at is not None))
+
+
+def _process(stored: str | None) -> Process | None:
+    try:
+        return None if stored is None else decode_process(bytes.fromhex(stored))
+    except ValueError:
+        return None

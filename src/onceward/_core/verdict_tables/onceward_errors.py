@@ -45,6 +45,7 @@ CODES: Final[dict[str, Verdict]] = {
     "schema_mismatch": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     # Not called at all: who waits outside an open circuit gains nothing by knocking again.
     "circuit_open": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    "spend_exhausted": Verdict(_C.NOT_SENT, _K.STATE, _A.ESCALATE),
     # Given up by a retry policy; what is known about the attempts is on its stop.
     "outcome_unknown": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
     "deadline_exceeded": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),

@@ -1,0 +1,249 @@
+"""
+Anthropic's tool runner, and loops of your own over its Messages API: every tool call happens once.
+
+    tools = gated(gate, "order-42", [charge, search], messages)
+    client.beta.messages.tool_runner(model=..., max_tokens=..., messages=messages, tools=tools)
+
+    messages.append({"role": "user", "content": tool_results(gate, "order-42", messages, {"charge": charge})})
+
+The runner gives a tool no id, so its equal calls are numbered in their order, after those in the messages that the
+runner starts with. Make a new list for every runner. `messages` is what a restart finds: the question alone, or what
+you have saved. A loop of your own has the ids, and takes the numbers from its messages (`atool_results` awaits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from onceward._core.errors import ConfigurationError, NothingHappened
+from onceward.agents._requirements import require
+from onceward.agents.agent_gate import AgentGate
+from onceward.agents.agent_run import AgentRun
+from onceward.agents.framework import Framework
+from onceward.agents.message_history import PastMessages, field, model_content
+from onceward.agents.model_text import ForModel
+from onceward.agents.own_loop import Functions, calls_to_make
+from onceward.agents.tool_call import ToolCall
+from onceward.agents.tools import Tool, declared_tool
+
+require("anthropic", "2.8", "anthropic")
+
+from anthropic.lib.tools import (  # noqa: E402  # After the check, which has a clearer error.
+    BetaAbstractMemoryTool,
+    BetaAsyncAbstractMemoryTool,
+    BetaAsyncBuiltinFunctionTool,
+    BetaAsyncFunctionTool,
+    BetaAsyncRunnableToolset,
+    BetaBuiltinFunctionTool,
+    BetaFunctionTool,
+    BetaRunnableToolset,
+    ToolError,
+)
+from pydantic import ValidationError  # noqa: E402
+
+__all__ = ["atool_results", "gated", "past_messages", "tool_results"]
+
+RunnerTool: TypeAlias = BetaFunctionTool[Any] | BetaBuiltinFunctionTool
+AsyncRunnerTool: TypeAlias = BetaAsyncFunctionTool[Any] | BetaAsyncBuiltinFunctionTool
+
+
+def _content(value: Any) -> Any:
+    """A result as it is stored and read: a text, or blocks of content, also from a generator of them."""
+    if isinstance(value, str | dict) or not isinstance(value, Iterable):
+        return model_content(value)
+    return model_content(list(value))
+
+
+def _given(value: Any, call: ToolCall) -> Any:
+    return _content(value)
+
+
+class _InvalidArguments(NothingHappened):
+    """The arguments do not fit the function, which was not entered."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+FRAMEWORK = Framework("anthropic", dump=_content, plain=_given, control_flow=(_InvalidArguments,))
+
+
+# --- the tool runner ---
+
+
+def gated(gate: AgentGate, run: str | AgentRun, tools: Iterable[Any], messages: Sequence[Any] = ()) -> list[Any]:
+    """
+    The tools of one runner, behind the gate: function tools of both colours, builtin tools and memory.
+
+    `messages` are those that the runner starts with. An `AgentRun` may be given instead of a name, by whoever calls its
+    `delivered()` after each save; it takes no numbers from messages. Definitions without a function pass as they are.
+    """
+    numbers = run if isinstance(run, AgentRun) else _RunFromMessages(gate, run, messages)
+    return [_gated(gate, numbers, tool) for tool in tools]
+
+
+def _gated(gate: AgentGate, run: AgentRun, tool: Any) -> Any:
+    if isinstance(tool, BetaFunctionTool | BetaBuiltinFunctionTool):
+        known = _declared(tool)
+        return _GatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+    if isinstance(tool, BetaAsyncFunctionTool | BetaAsyncBuiltinFunctionTool):
+        known = _declared(tool)
+        return _AsyncGatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+    if isinstance(tool, BetaRunnableToolset | BetaAsyncRunnableToolset):
+        raise ConfigurationError(
+            f"{type(tool).__name__} runs several actions for one call, and cannot be gated: a retry may repeat them. "
+            "If that is known, leave it out of gated(...): tools=[*gated(gate, run, tools, messages), toolset]"
+        )
+    return tool
+
+
+def _declared(tool: Any) -> Tool | None:
+    return declared_tool(getattr(tool, "func", tool))
+
+
+class _RunFromMessages(AgentRun):
+    """A run whose first numbers come from the messages that its runner starts with."""
+
+    def __init__(self, gate: AgentGate, run: str, messages: Sequence[Any]) -> None:
+        super().__init__(gate, run)
+        self._past = past_messages(messages)
+
+    def _before(self, tool: str, arguments: Any) -> int:
+        return self._past.number(None, tool, arguments)
+
+    async def _abefore(self, tool: str, arguments: Any) -> int:
+        return self._past.number(None, tool, arguments)
+
+
+class _Delegate:
+    """What is not the call itself is that of the tool: its definition, and how it is closed."""
+
+    def __init__(self, run: AgentRun, tool: Any, declared: Tool | None) -> None:
+        self._run, self._tool, self._known = run, tool, declared
+
+    def to_dict(self) -> Any:
+        return self._tool.to_dict()
+
+    @property
+    def name(self) -> str:
+        return str(self._tool.name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_tool"], name)
+
+    def _only_looks(self, input: Any) -> bool:
+        """Whether this is a memory tool that is asked to show something."""
+        memory = isinstance(self._tool, BetaAbstractMemoryTool | BetaAsyncAbstractMemoryTool)
+        return memory and field(input, "command") == "view"
+
+
+class _GatedTool(_Delegate, BetaBuiltinFunctionTool):
+    """A blocking tool behind the gate."""
+
+    def call(self, input: object) -> Any:
+        """Called by the runner."""
+        if self._only_looks(input):
+            return self._tool.call(input)
+
+        def make() -> Any:
+            try:
+                return self._tool.call(input)
+            except ValueError as error:
+                raise _looked_at(error, self._tool) from error.__cause__
+
+        try:
+            return _told(self._run.call(self.name, input, make, framework=FRAMEWORK, declared=self._known))
+        except _InvalidArguments as invalid:
+            raise invalid.error from invalid.__cause__
+
+
+class _AsyncGatedTool(_Delegate, BetaAsyncBuiltinFunctionTool):
+    """An awaiting tool behind the gate."""
+
+    async def call(self, input: object) -> Any:
+        """Called by the runner."""
+        if self._only_looks(input):
+            return await self._tool.call(input)
+
+        async def make() -> Any:
+            try:
+                return await self._tool.call(input)
+            except ValueError as error:
+                raise _looked_at(error, self._tool) from error.__cause__
+
+        try:
+            return _told(await self._run.acall(self.name, input, make, framework=FRAMEWORK, declared=self._known))
+        except _InvalidArguments as invalid:
+            raise invalid.error from invalid.__cause__
+
+
+def _looked_at(error: ValueError, tool: Any) -> Exception:
+    """
+    The error itself, or that the arguments were invalid.
+
+    The SDK says "invalid arguments" of any ValidationError, also of one that the function ran into after its effect.
+    Only if the function was never entered has nothing happened.
+    """
+    invalid, code = error.__cause__, getattr(getattr(tool, "func", None), "__code__", None)
+    if not isinstance(invalid, ValidationError) or code is None:
+        return error
+    at = invalid.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code is code:
+            return error
+        at = at.tb_next
+    return _InvalidArguments(error)
+
+
+def _told(result: Any) -> Any:
+    """The result; or words of ours as the runner passes them on. A tool's own words stand if it had no effect."""
+    if not isinstance(result, ForModel):
+        return result
+    if isinstance(result.error, ToolError) and not result.in_doubt:
+        raise result.error
+    raise ToolError(result.text) from result.error
+
+
+# --- a loop of your own ---
+
+
+def tool_results(
+    gate: AgentGate, run: str, messages: Sequence[Any], functions: Functions, *, tell_errors: bool = True
+) -> list[dict[str, Any]]:
+    """
+    Make the calls of the last answer that have no result yet: the blocks of the next message.
+
+    What a function raises is told to the model in words of ours; with `tell_errors=False` it is raised.
+    """
+    calls = calls_to_make(gate, run, past_messages(messages), functions, FRAMEWORK, tell_errors=tell_errors)
+    return [_block(call.wanted.id, call.made()) for call in calls]
+
+
+async def atool_results(
+    gate: AgentGate, run: str, messages: Sequence[Any], functions: Functions, *, tell_errors: bool = True
+) -> list[dict[str, Any]]:
+    """Make the calls of the last answer that have no result yet, awaiting them: as `tool_results`."""
+    calls = calls_to_make(gate, run, past_messages(messages), functions, FRAMEWORK, tell_errors=tell_errors)
+    return [_block(call.wanted.id, await call.amade()) for call in calls]
+
+
+def _block(id: str, told: Any) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": id, "content": told.content}
+    return block | {"is_error": True} if told.failed else block
+
+
+def past_messages(messages: Sequence[Any]) -> PastMessages:
+    """The calls in messages of the Messages API; dicts, or the SDK's objects."""
+    past = PastMessages()
+    for message in messages:
+        past.next_turn()
+        content = field(message, "content")
+        for block in content if isinstance(content, list | tuple) else ():
+            kind = field(block, "type")
+            if kind == "tool_use" and field(block, "toolset_name") is None:
+                past.called(field(block, "id"), field(block, "name"), field(block, "input"))
+            elif kind == "tool_result":
+                past.answered(field(block, "tool_use_id"), result=field(block, "is_error") is not True)
+    return past
