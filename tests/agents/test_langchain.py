@@ -190,6 +190,33 @@ def test_a_replay_has_the_id_of_the_call_that_asks(asking: Asking, open_gate: Ga
     assert effects.count == 1
 
 
+@pytest.mark.fault("langchain-rewritten-arguments-are-one")
+def test_rewritten_arguments_are_told_apart_by_what_the_model_said(
+    asking: Asking, open_gate: Gates, effects: Effects
+) -> None:
+    """Middleware farther out may make one of two; the calls are still two, and two of one are, too."""
+
+    class Rewrites(AgentMiddleware[Any, Any]):
+        def rewritten(self, request: Any) -> Any:
+            return request.override(tool_call={**request.tool_call, "args": {"order": "***"}})
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(self.rewritten(request))
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return await handler(self.rewritten(request))
+
+    script = turns(
+        calls(CHARGE), calls(("c2", "charge", {"order": "43"})), calls(("c3", "charge", {"order": "43"})), DONE
+    )
+    agent = asking.agent(script, [charge_tool(effects)], Rewrites(), OncewardMiddleware(open_gate()))
+
+    found = read(asking.ask(agent)["messages"])
+
+    assert found == [("success", "charged ***")] * 3
+    assert effects.count == 3
+
+
 def test_a_business_key_needs_no_run(asking: Asking, open_gate: Gates, effects: Effects) -> None:
     """One order is charged once, whoever asks, on whatever thread, with or without a checkpointer."""
     asking.saver = None  # type: ignore[assignment]
@@ -1123,8 +1150,9 @@ LAST_LINES = {
 }
 
 
-@pytest.mark.requirement("D72")
-@pytest.mark.parametrize("example", LAST_LINES)
+@pytest.mark.parametrize(
+    "example", ["langchain_agent.py", pytest.param("langgraph_node.py", marks=pytest.mark.requirement("D72"))]
+)
 def test_an_example_ends_as_it_says(example: str, tmp_path: Path) -> None:
     """Run as a reader would, twice; it leaves nothing behind."""
     for _ in range(2):

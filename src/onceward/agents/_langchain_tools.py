@@ -145,9 +145,11 @@ class ToolCalls:
             else:
                 info = request.runtime.execution_info  # The tool's own key is the key: this is for people.
                 run = (info and info.thread_id) or ""
-        answers = _answers(messages, wanted)
+        stored = _stored_call(messages, wanted)
+        answers = _answers(messages, stored)
+        arguments = (stored if said.key is None else wanted)["args"]
         nth = number_in_history(answers, wanted["id"])
-        return ToolCall(run, wanted["name"], wanted["args"], nth, wanted["id"], len(answers))
+        return ToolCall(run, wanted["name"], arguments, nth, wanted["id"], len(answers))
 
     def _declared(self, tool: BaseTool | None) -> Tool | None:
         """What the tool says of itself: with our decorator, or by annotations that are trusted."""
@@ -167,6 +169,16 @@ def _messages(state: Any, key: str) -> Sequence[Any]:
     return found if isinstance(found, list) else []
 
 
+def _stored_call(messages: Sequence[Any], wanted: Any) -> Any:
+    """The call as the model made it: middleware farther out may have rewritten its arguments, and two into the same."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            for past in message.tool_calls:
+                if past["id"] == wanted["id"] and past["name"] == wanted["name"]:
+                    return past
+    return wanted
+
+
 def _answers(messages: Sequence[Any], wanted: Any) -> list[list[PastCall]]:
     """
     The answers of the model up to the one that wants this call; of each, the calls that are equal to it.
@@ -175,25 +187,24 @@ def _answers(messages: Sequence[Any], wanted: Any) -> list[list[PastCall]]:
     to a result is looked for between an answer and the next.
     """
     answers: list[list[PastCall]] = []
-    here = 0
+    here, equal = 0, list[PastCall]()
     for message in messages:
         if isinstance(message, AIMessage):
-            answers.append([PastCall(past["id"], False) for past in message.tool_calls if _are_equal(past, wanted)])
-            if any(past["id"] == wanted["id"] for past in message.tool_calls):
+            equal = [PastCall(past["id"], False) for past in message.tool_calls if _are_equal(past, wanted)]
+            answers.append(equal)
+            if any(past.id == wanted["id"] for past in equal):
                 here = len(answers)
-        elif answers and isinstance(message, ToolMessage) and message.status != "error":
-            answers[-1] = [
-                past._replace(answered=past.answered or past.id == message.tool_call_id) for past in answers[-1]
-            ]
+        elif equal and isinstance(message, ToolMessage) and message.status != "error":
+            equal[:] = [past._replace(answered=past.answered or past.id == message.tool_call_id) for past in equal]
     answers = answers[: here or None]
     return [*([past._replace(id="") for past in answer] for answer in answers[:-1]), *answers[-1:]]
 
 
 def _are_equal(one: Any, other: Any) -> bool:
     """Whether two calls are of one tool, with arguments that have one canonical form."""
-    if one["name"] != other["name"]:
+    if one["name"] != other["name"] or one["args"] != other["args"]:
         return False
-    try:
+    try:  # Python has True equal to 1; a canonical form has not.
         return one["args"] is other["args"] or canonical(one["args"]) == canonical(other["args"])
     except RequestInvalid:
         return False
