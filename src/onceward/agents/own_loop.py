@@ -43,7 +43,8 @@ class LoopCall:
         tell_errors: bool,
     ) -> None:
         self.wanted = wanted
-        self._gate, self._call, self._function, self._tell_errors = gate, call, function, tell_errors
+        self._gate, self._call, self._tell_errors = gate, call, tell_errors
+        self._function: Any = function  # None only where there is a reason not to call it.
         self._terms: Any = {"framework": framework, "declared": declared_tool(function), "tell_errors": tell_errors}
         self._reason = _why_not(wanted, function)
 
@@ -70,7 +71,6 @@ class LoopCall:
 
     def _run(self) -> Any:
         given = self._call.arguments
-        assert self._function is not None
         return self._function(**given) if isinstance(given, dict) else self._function(given)
 
     def _told(self, result: Any) -> LoopAnswer:
