@@ -52,6 +52,7 @@ def test_a_crash_leaves_one_effect_and_a_model_that_knows(case: Case, tmp_path: 
 
     assert dict(found.effects) == expected(case)
     assert found.told_doubt == told_doubt(case)
+    assert told_doubt(case) or "charged" in found.read[-1]
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from agents import (
     WebSearchTool,
     function_tool,
     set_tracing_disabled,
+    tool_namespace,
 )
 from onceward.agents.openai_agents import gate_agent, gated, mcp_tools
 
@@ -75,7 +76,7 @@ class World:
         return charge
 
 
-def agent(model: Script, tools: list[Any], **more: Any) -> Agent[Any]:
+def agent(model: Any, tools: list[Any], **more: Any) -> Agent[Any]:
     return Agent(name="billing", model=model, tools=tools, **more)
 
 
@@ -486,6 +487,40 @@ async def test_an_agent_as_a_tool_is_not_gated_and_its_own_tools_are(gate: Agent
         helper = inner.as_tool("helper", "Charges.")
         outer = Script([wants("helper", id, input=f"please charge, {id}")], DONE)
         await Runner.run(agent(outer, gated(gate, "order-42", [helper])), "charge 42")
+
+    assert world.charged == ["42"]
+
+
+@awaited
+async def test_tools_of_one_name_in_two_namespaces_are_two(gate: AgentGate, tmp_path: Path) -> None:
+    """And each is known again in a session, by the same name."""
+    here, there = World(), World()
+    session = SQLiteSession("s", tmp_path / "session.db")
+    tools = [
+        *tool_namespace(name="here", description="Here.", tools=[here.tool()]),
+        *tool_namespace(name="there", description="There.", tools=[there.tool()]),
+    ]
+    for attempt in ("a", "b"):
+        calls = [wants("charge", f"{attempt}-{place}", order="42") for place in ("here", "there")]
+        for call, place in zip(calls, ("here", "there"), strict=True):
+            call.namespace = place
+        script = Script(calls, DONE)
+        await Runner.run(agent(script, gated(gate, "customer-7", tools)), "charge 42", session=session)
+
+    assert (len(here.charged), len(there.charged)) == (2, 2)
+
+
+@awaited
+async def test_a_streamed_run_is_gated_as_well(gate: AgentGate) -> None:
+    """The same tools, with the SDK's own scripted model, which streams."""
+    testing = pytest.importorskip("agents.testing", reason="in newer versions")
+    world = World()
+    for id in ("c1", "c2"):
+        call = testing.function_call("charge", {"order": "42"}, call_id=id)
+        model = testing.ScriptedModel([[call], [testing.assistant_message("done")]])
+        result = Runner.run_streamed(agent(model, gated(gate, "order-42", [world.tool()])), "charge 42")
+        async for _ in result.stream_events():
+            pass
 
     assert world.charged == ["42"]
 

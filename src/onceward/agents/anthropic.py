@@ -87,10 +87,10 @@ def gated(gate: AgentGate, run: str | AgentRun, tools: Iterable[Any], messages: 
 def _gated(gate: AgentGate, run: AgentRun, tool: Any) -> Any:
     if isinstance(tool, BetaFunctionTool | BetaBuiltinFunctionTool):
         known = _declared(tool)
-        return _GatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+        return _BlockingTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
     if isinstance(tool, BetaAsyncFunctionTool | BetaAsyncBuiltinFunctionTool):
         known = _declared(tool)
-        return _AsyncGatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+        return _AwaitingTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
     if isinstance(tool, BetaRunnableToolset | BetaAsyncRunnableToolset):
         raise ConfigurationError(
             f"{type(tool).__name__} runs several actions for one call, and cannot be gated: a retry may repeat them. "
@@ -139,7 +139,7 @@ class _Delegate:
         return memory and field(input, "command") == "view"
 
 
-class _GatedTool(_Delegate, BetaBuiltinFunctionTool):
+class _BlockingTool(_Delegate, BetaBuiltinFunctionTool):
     """A blocking tool behind the gate."""
 
     def call(self, input: object) -> Any:
@@ -159,7 +159,7 @@ class _GatedTool(_Delegate, BetaBuiltinFunctionTool):
             raise invalid.error from invalid.__cause__
 
 
-class _AsyncGatedTool(_Delegate, BetaAsyncBuiltinFunctionTool):
+class _AwaitingTool(_Delegate, BetaAsyncBuiltinFunctionTool):
     """An awaiting tool behind the gate."""
 
     async def call(self, input: object) -> Any:

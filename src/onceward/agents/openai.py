@@ -67,7 +67,7 @@ def past_messages(messages: Sequence[Any]) -> PastMessages:
     for message in messages:
         kind, role = field(message, "type"), field(message, "role")
         if kind in ("function_call", "custom_tool_call"):
-            id, name = field(message, "call_id"), field(message, "name")
+            id, name = field(message, "call_id"), _name(message)
             tools[id] = name
             if kind == "function_call":
                 past.called(id, name, arguments_of(field(message, "arguments")), _FUNCTION)
@@ -84,6 +84,12 @@ def past_messages(messages: Sequence[Any]) -> PastMessages:
         elif role == "user":
             past.next_turn()
     return past
+
+
+def _name(item: Any) -> str:
+    """The name of a tool, with that of its namespace: two of them may have tools of one name."""
+    name, namespace = field(item, "name"), field(item, "namespace")
+    return f"{namespace}.{name}" if isinstance(namespace, str) and namespace not in ("", name) else str(name)
 
 
 def _chat_call(past: PastMessages, call: Any) -> str:

@@ -201,7 +201,7 @@ class _Gating:
         known = declared_tool(tool)
         if known is None and self._trust:
             known = tool_from_annotations(getattr(tool, "mcp_annotations", None))
-        said = self._gate.tool(tool.name, known)
+        said = self._gate.tool(tool.qualified_name, known)
         return _GatedTool(self._gate, self._run, self._numbers, tool, known, said).tool() if said.gated else tool
 
 
@@ -219,6 +219,7 @@ class _GatedTool:
     ) -> None:
         self._gate, self._run, self._numbers = gate, run, numbers
         self._original, self._declared, self._said = original, declared, said
+        self._name = original.qualified_name
         # Without a handler it raises what it raises, where the SDK would give us a text about it.
         self._bare = set_function_tool_failure_error_function(copy.copy(original), None)
 
@@ -235,7 +236,7 @@ class _GatedTool:
         if not isinstance(arguments, dict):
             wrong = ModelBehaviorError(f"Invalid JSON input for tool {self._original.name}: not a JSON object")
             return await self._invalid(context, wrong)
-        call = await self._numbers.call(self._run(context), self._original.name, arguments, context, self._said)
+        call = await self._numbers.call(self._run(context), self._name, arguments, context, self._said)
         raises = resolve_function_tool_failure_error_function(self._original, context) is None
         try:
             result = await self._gate.acall(
@@ -292,7 +293,7 @@ class _GatedTool:
         if resolve_function_tool_failure_error_function(self._original, context) is None:
             raise error
         own = await self._handled(context, error) if self._has_handler(context) else None
-        return own or failure_text(self._original.name, self._said, error, in_doubt=False)
+        return own or failure_text(self._name, self._said, error, in_doubt=False)
 
     async def _lacking(self, context: ToolContext[Any], arguments: dict[str, Any], missing: KeyMissing) -> str:
         """A key's template lacks an argument: the model's mistake if that is required, and ours otherwise."""
@@ -329,7 +330,7 @@ class _GatedTool:
 
     def timed_out(self, context: RunContextWrapper[Any], error: Exception) -> str:
         """Called by the SDK when it stops waiting. The call goes on: the next equal one finds what it comes to."""
-        return timed_out_text(self._original.name, self._said, error)
+        return timed_out_text(self._name, self._said, error)
 
 
 def _noticing(extractor: Any) -> Any:

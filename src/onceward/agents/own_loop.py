@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from onceward._core.errors import ConfigurationError
 from onceward.agents.agent_gate import AgentGate
 from onceward.agents.framework import Framework
 from onceward.agents.message_history import PastMessages, WantedCall, model_content
@@ -44,7 +43,8 @@ class LoopCall:
         tell_errors: bool,
     ) -> None:
         self.wanted = wanted
-        self._gate, self._call, self._function, self._tell_errors = gate, call, function, tell_errors
+        self._gate, self._call, self._tell_errors = gate, call, tell_errors
+        self._function: Any = function  # None only where there is a reason not to call it.
         self._terms: Any = {"framework": framework, "declared": declared_tool(function), "tell_errors": tell_errors}
         self._reason = _why_not(wanted, function)
 
@@ -70,10 +70,8 @@ class LoopCall:
         return LoopAnswer(not_run_text(self._call.tool, reason), failed=True)
 
     def _run(self) -> Any:
-        given, function = self._call.arguments, self._function
-        if function is None:
-            raise ConfigurationError(f"there is no function for the tool {self._call.tool}")
-        return function(**given) if isinstance(given, dict) else function(given)
+        given = self._call.arguments
+        return self._function(**given) if isinstance(given, dict) else self._function(given)
 
     def _told(self, result: Any) -> LoopAnswer:
         if isinstance(result, ForModel):
