@@ -151,7 +151,9 @@ class TestOnce:
             run(world.agent(turns=[[*CHARGE, *CHARGE], CHARGE, CHARGE]))
 
             assert len(world.charges) == 4
-        assert [part.content["receipt"] for part in world.told] == ["r1", "r2", "r3", "r4"] * 2
+        told = [part.content["receipt"] for part in world.told]
+        assert sorted(told[:4]) == ["r1", "r2", "r3", "r4"]  # The two of one answer run side by side.
+        assert told[4:] == told[:4]
 
     def test_another_prompt_is_other_work(self, open_world: Callable[..., World]) -> None:
         """The id of a conversation spans prompts: the same call in the next one is another, and restarts find it."""
