@@ -50,7 +50,7 @@ FIRST = list({one.module: one for one in reversed(NEEDS)}.values())
 
 
 CLAIMED_LOWER = frozenset({"arq", "google-adk", "langchain", "langgraph", "pydantic-ai-slim", "rq"})
-"""Packages whose adapter says a version below the one that its tests pass with. Raise it there, and take it out here."""
+"""Packages whose adapter claims less than its tests pass with. Raise it there, and take it out here."""
 
 
 def judged() -> list[object]:
