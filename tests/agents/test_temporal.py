@@ -649,7 +649,7 @@ class TestAnotherAttemptIsAtWork:
                     enough.set()
 
             waiting = asyncio.ensure_future(_attempt(gate, charging(World(), colour), "42", beat))
-            await enough.wait()
+            await asyncio.wait([waiting, asyncio.ensure_future(enough.wait())], return_when=asyncio.FIRST_COMPLETED)
             await held.end(Returned("charged by another"))
             result = await waiting
             await gate.aclose()
@@ -711,7 +711,7 @@ class TestAnotherAttemptIsAtWork:
         """
         interceptor = OncewardInterceptor(gate_with())
         info = replace(
-            ActivityEnvironment.default_info(),
+            ActivityEnvironment().info,
             start_to_close_timeout=timedelta(seconds=start_to_close),
             heartbeat_timeout=None if heartbeat is None else timedelta(seconds=heartbeat),
         )
@@ -731,7 +731,7 @@ async def _attempt(
     """One attempt, as a worker makes it."""
     environment = environment or ActivityEnvironment()
     environment.info = replace(
-        ActivityEnvironment.default_info(),
+        ActivityEnvironment().info,
         activity_type="charge",
         start_to_close_timeout=timedelta(seconds=PATIENCE),
         heartbeat_timeout=None if beat is None else timedelta(seconds=0.2),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 def require(package: str, floor: str, extra: str) -> None:
@@ -22,4 +22,7 @@ def require(package: str, floor: str, extra: str) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in _NUMBERS.findall(text)[:3])
+    """A version's three numbers; one that it leaves out is zero, and what follows them is left out."""
+    found = _NUMBERS.match(text)
+    numbers = [int(number) for number in found[0].split(".")] if found else []
+    return (*numbers, 0, 0, 0)[:3]

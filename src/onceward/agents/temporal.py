@@ -171,9 +171,7 @@ class _GatedActivity(ActivityInboundInterceptor):
         Arguments only where they are needed. Otherwise a worker with a newer version of their class, which writes them
         in another way, would not know the call again.
         """
-        run = [info.namespace, info.workflow_id or info.activity_id]
-        if self._outer.per == "run":
-            run.append(info.workflow_run_id or info.activity_run_id or "")
+        run = _run_names(info, per=self._outer.per)
         identity = [*run, "local" if info.is_local else "", info.activity_id, info.activity_type]
         arguments: Any = None
         if self._outer.per == "workflow" or tool.key or tool.probe or tool.price is not None:
@@ -216,6 +214,20 @@ class _GatedActivity(ActivityInboundInterceptor):
         if self._outer.codec is not None:
             [payload] = await self._outer.codec.decode([payload])
         return RawValue(payload)
+
+
+def _run_names(info: activity.Info, *, per: str) -> list[str]:
+    """
+    The run that an activity belongs to: its workflow's; or its own, if no workflow has started it.
+
+    Versions of Temporal that know activities without a workflow say `namespace`, and older ones `workflow_namespace`.
+    """
+    namespace = getattr(info, "namespace", None) or info.workflow_namespace or ""
+    if info.workflow_id:
+        run = [namespace, info.workflow_id, info.workflow_run_id or ""]
+    else:
+        run = [namespace, info.activity_id, getattr(info, "activity_run_id", None) or ""]
+    return run if per == "run" else run[:2]
 
 
 class _Waiting:
