@@ -1,0 +1,28 @@
+"""
+`onceward mcp` in a process that is killed at a failpoint, once: the one that `PROXY_FAILPOINT` names, after `PROXY_SKIP`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import onceward.gate.effect_runner  # noqa: F401 - it names the failpoints
+from onceward.cli import main
+from onceward.runtime import failpoints
+
+
+def kill_once() -> None:
+    """Be killed, unless that has happened before."""
+    marker = Path(os.environ["SHOP_FOLDER"]) / "killed"
+    if not marker.exists():
+        marker.write_text("proxy\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    if name := os.environ.get("PROXY_FAILPOINT"):
+        failpoints.arm(name, kill_once, skip=int(os.environ.get("PROXY_SKIP", "0")))
+    sys.exit(main(["mcp", *sys.argv[1:]]))
