@@ -9,9 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-import onceward.gate.effect_runner  # noqa: F401 - it names the failpoints
 from onceward.cli import main
-from onceward.runtime import failpoints
+from onceward.runtime import failpoints, flow_driver
 
 
 def kill_once() -> None:
@@ -24,5 +23,6 @@ def kill_once() -> None:
 
 if __name__ == "__main__":
     if name := os.environ.get("PROXY_FAILPOINT"):
+        assert flow_driver  # It has declared the failpoints.
         failpoints.arm(name, kill_once, skip=int(os.environ.get("PROXY_SKIP", "0")))
     sys.exit(main(["mcp", *sys.argv[1:]]))

@@ -33,11 +33,11 @@ ALL = os.environ.get("CRASHES") == "all"
 
 FAILPOINTS = {
     "proxy claim": ("claim.before", "2"),
-    "proxy settle": ("settle.before", "1"),
-    "proxy settled": ("settle.after", "1"),
+    "proxy settle": ("settle.before", "2"),
+    "proxy settled": ("settle.after", "2"),
     "proxy noted": ("claim.before", "3"),
 }
-"""Of each, the failpoint, and how many hits of it pass by: `notify` has had its claim, its answer and its note."""
+"""Of each, the failpoint, and how many hits of it pass by: `notify` and its note have each claimed and settled."""
 POINTS = (
     "server before", "server effect", "proxy claim", "proxy settle", "proxy settled", "proxy noted", "client tool",
     "client answer", "client saved",
