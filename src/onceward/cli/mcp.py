@@ -19,7 +19,7 @@ from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.output import print_note
 from onceward.cli.store_argument import STORE, existing_store_url
 
-RUN_VARIABLE = "ONCEWARD_RUN"
+RUN_VARIABLE = "ONCEWARD_MCP_RUN"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]+)")
 _GRACE = 30.0
 

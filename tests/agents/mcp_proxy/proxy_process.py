@@ -1,5 +1,5 @@
 """
-`onceward mcp` in a process that is killed at a failpoint, once: the one that `PROXY_FAILPOINT` names, after `PROXY_SKIP`.
+`onceward mcp` in a process that is killed once, at the failpoint `PROXY_FAILPOINT`, after `PROXY_SKIP` hits of it.
 """
 
 from __future__ import annotations

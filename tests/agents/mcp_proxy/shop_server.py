@@ -1,5 +1,5 @@
 """
-An MCP server of our own, written with the SDK, that knows nothing of Onceward: a shop whose charges are lines in a file.
+An MCP server written with the SDK that knows nothing of Onceward: a shop whose charges are lines in a file.
 
     python shop_server.py                          on stdio
     python shop_server.py --http PORT [--json]     on streamable HTTP

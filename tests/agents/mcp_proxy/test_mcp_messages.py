@@ -98,7 +98,14 @@ def test_a_batch_is_read_message_by_message() -> None:
 
 @pytest.mark.parametrize(
     "params",
-    ['{"name":"read","Name":"delete"}', '{"name":"read","name":"delete"}', '{"name":5}', "[]", "null", '{"ARGUMENTS":1}'],
+    [
+        '{"name":"read","Name":"delete"}',
+        '{"name":"read","name":"delete"}',
+        '{"name":5}',
+        "[]",
+        "null",
+        '{"ARGUMENTS":1}',
+    ],
 )
 def test_parameters_that_two_readers_read_differently_are_none(params: str) -> None:
     """
@@ -163,7 +170,9 @@ class TestLines:
 class TestEvents:
     """Chunks into events."""
 
-    STREAM = b': hello\nid: 1\ndata: {"a":\ndata: 1}\n\nretry: 250\r\ndata:x\r\n\r\nevent: message\rdata: y\r\rid\n\ndata: z'
+    STREAM = (
+        b': hello\nid: 1\ndata: {"a":\ndata: 1}\n\nretry: 250\r\ndata:x\r\n\r\nevent: message\rdata: y\r\rid\n\ndata: z'
+    )
 
     @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
     def test_events_are_the_same_however_they_arrive(self, size: int) -> None:

@@ -59,7 +59,7 @@ async def test_the_first_answer_reaches_the_client_as_the_server_wrote_it() -> N
     """
     Also a gated call and its answer pass in their own bytes; ids keep their type and spelling.
     """
-    sent = b'{"params":{"arguments":{"b":1.0,"a":"\\u00e9"},"name":"charge"},"method":"tools/call","id":"7","jsonrpc":"2.0"}\n'
+    sent = b'{"params":{"arguments":{"b":1.0,"a":"\\u00e9"},"name":"charge"},"method":"tools/call","id":"7"}\n'
     async with talking() as talk:
         here = talk()
         await here.says(sent)
@@ -115,7 +115,7 @@ async def test_an_equal_call_after_a_delivered_answer_is_another_one() -> None:
     """
     async with talking() as talk:
         first, second = talk(), talk()
-        second.server = second.proxy._server = first.server  # type: ignore[assignment]
+        second.server = second.proxy._server = first.server
         await first.says(call())
         first.server.proxy = second.proxy
         await second.says(call())
@@ -124,6 +124,7 @@ async def test_an_equal_call_after_a_delivered_answer_is_another_one() -> None:
     assert REPLAYED not in second.client.results()[1].get("_meta", {})
 
 
+@pytest.mark.requirement("B45")
 @pytest.mark.fault("an-answer-counts-as-delivered-without-a-client")
 @awaiting
 async def test_an_equal_call_after_an_answer_that_nobody_got_is_the_same_one() -> None:
@@ -142,6 +143,7 @@ async def test_an_equal_call_after_an_answer_that_nobody_got_is_the_same_one() -
     assert (result["content"][0]["text"], result["n"], result["_meta"]) == ("done 1", 1.5, {REPLAYED: True})
 
 
+@pytest.mark.requirement("D75")
 @awaiting
 async def test_without_the_gate_a_repeated_call_has_two_effects() -> None:
     """
@@ -308,6 +310,7 @@ async def test_a_template_wins_over_everything() -> None:
     assert third.client.results()[2]["code"] == -32602
 
 
+@pytest.mark.requirement("B04")
 @awaiting
 async def test_without_a_run_a_call_without_a_key_is_refused() -> None:
     """
@@ -402,7 +405,9 @@ class TestBatches:
         """
         The call is claimed by itself, the rest goes on as a batch, and the client reads one array with every answer.
         """
-        batch = b"[" + b", ".join((call(1).strip(), line(id=2, method="ping").strip(), call(3, "search").strip())) + b"]\n"
+        batch = (
+            b"[" + b", ".join((call(1).strip(), line(id=2, method="ping").strip(), call(3, "search").strip())) + b"]\n"
+        )
         async with talking(tools=READ_ONLY) as talk:
             here = talk()
             here.server.answers_with = lambda message, n: answered(message, n) if message.id == 1 else None

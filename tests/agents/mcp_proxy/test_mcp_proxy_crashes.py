@@ -1,5 +1,5 @@
 """
-An agent, a proxy and a server, one of them killed with SIGKILL: how often somebody is charged, and what the model reads.
+An agent, a proxy and a server, one of them killed with SIGKILL: how often is somebody charged, and what does it read?
 
     server before    the server, called, before the effect          server effect   after it, before its answer
     proxy claim      the proxy, before it claims                     proxy settle    the answer is there, and not stored

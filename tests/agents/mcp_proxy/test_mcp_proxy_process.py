@@ -25,8 +25,10 @@ class Process:
 
     def __init__(self, *options: str, server: list[str] = SERVER, run: str = "order-42") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "onceward", "mcp", "--store", "sqlite:///agent.db", "--run", run]
-            + [*options, "--scope", "test:raw", "--", *server],
+            [
+                sys.executable, "-m", "onceward", "mcp", "--store", "sqlite:///agent.db", "--run", run, *options,
+                "--scope", "test:raw", "--", *server,
+            ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
@@ -162,7 +164,7 @@ def test_a_line_of_the_server_that_is_too_long_ends_it() -> None:
 
 def test_a_proxy_that_is_killed_before_its_save_leaves_doubt() -> None:
     """
-    SIGKILL while the server has the call: the next proxy on this host sees that its holder is dead, and does not run it.
+    SIGKILL while the server has the call: the next proxy sees that its holder is dead, and does not run it.
     """
     first = Process()
     first.says(call(1, "hang"))

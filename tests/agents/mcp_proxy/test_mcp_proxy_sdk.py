@@ -76,10 +76,10 @@ async def test_everything_of_the_protocol_passes(folder: Path, mode: str) -> Non
     """
     Listing, progress, sampling, elicitation, errors of tools, stderr; in the newest protocol and in the one before.
     """
-    progress: list[float] = []
+    told: list[float] = []
 
-    async def seen(done: float, *_: Any) -> None:
-        progress.append(done)
+    async def seen(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
 
     (folder / "go").touch()
     async with connected(folder, *STDIO, mode=mode) as client:
@@ -89,7 +89,7 @@ async def test_everything_of_the_protocol_passes(folder: Path, mode: str) -> Non
         asked = await client.call_tool("asking_charge", {"order": "42"}) if mode == "legacy" else None
 
     assert "asking_charge" in names
-    assert (slow.content[0].text, progress) == ("charged 42", [0, 1, 2])  # type: ignore[union-attr]
+    assert (slow.content[0].text, told) == ("charged 42", [0, 1, 2])  # type: ignore[union-attr]
     assert [one.is_error for one in failed] == [True, True]
     assert asked is None or asked.content[0].text == "surely accept"  # type: ignore[union-attr]
     assert effects(folder)["failing_charge"] == 2
@@ -103,7 +103,7 @@ async def test_a_client_that_times_out_and_calls_again_is_given_the_first_answer
     The time-out cancels the request; the tool runs on behind the proxy; the retry reads what came of it: one effect.
     """
     async with connected(folder, *STDIO) as client:
-        with pytest.raises(MCPError, match="[Tt]imed out"):
+        with pytest.raises(MCPError, match=r"[Tt]imed out"):
             await client.call_tool("slow_charge", {"order": "42"}, read_timeout_seconds=3)
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
@@ -179,7 +179,10 @@ async def test_a_server_on_http_is_served_to_a_client_on_stdio(folder: Path, sho
 
     assert "charge" in names
     assert first.structured_content == again.structured_content == {"charged": "42"}
-    assert ((first.meta or {}).get("dev.onceward/replayed"), (again.meta or {})["dev.onceward/replayed"]) == (None, True)
+    assert ((first.meta or {}).get("dev.onceward/replayed"), (again.meta or {})["dev.onceward/replayed"]) == (
+        None,
+        True,
+    )
     assert effects(folder) == {"charge": 1}
 
 
@@ -190,10 +193,10 @@ async def test_sampling_and_progress_come_through_event_streams(folder: Path, sh
     """
     What a server asks its client in the midst of a call reaches it, and the answer finds its way back.
     """
-    progress: list[float] = []
+    told: list[float] = []
 
-    async def seen(done: float, *_: Any) -> None:
-        progress.append(done)
+    async def seen(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
 
     (folder / "go").touch()
     async with connected(folder, *shop.address, mode="legacy") as client:
@@ -201,7 +204,7 @@ async def test_sampling_and_progress_come_through_event_streams(folder: Path, sh
         await client.call_tool("slow_charge", {"order": "42"}, progress_callback=seen)
 
     assert asked.content[0].text == "surely accept"  # type: ignore[union-attr]
-    assert progress == [0, 1, 2]
+    assert told == [0, 1, 2]
 
 
 @pytest.mark.slow

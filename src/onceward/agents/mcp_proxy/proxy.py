@@ -32,7 +32,7 @@ from onceward.agents.mcp_proxy.messages import (
     read_line,
     some_id,
 )
-from onceward.agents.mcp_proxy.replies import BatchReply, Client, Reply, SingleReply
+from onceward.agents.mcp_proxy.replies import AnswerPlace, BatchReply, ClientWriter, SingleReply
 from onceward.agents.mcp_proxy.tools_file import ServerTools
 from onceward.agents.model_text import ForModel
 from onceward.agents.tool_call import ToolCall
@@ -40,6 +40,9 @@ from onceward.agents.tool_call import ToolCall
 _log = logging.getLogger("onceward.agents.mcp_proxy")
 
 _CANCELLED, _CHANGED, _LIST = "notifications/cancelled", "notifications/tools/list_changed", "tools/list"
+
+
+_STAYS = Refused(0, "a cancellation of a call that is held back stays here")
 
 
 class ServerLink(Protocol):
@@ -57,7 +60,7 @@ class McpProxy:
         judge: CallJudge,
         tools: ServerTools,
         *,
-        client: Client,
+        client: ClientWriter,
         server: ServerLink,
         note: Callable[[str], None],
         followed: bool = False,
@@ -104,7 +107,7 @@ class McpProxy:
         if message.method == CALL:
             return self._judge.judge(message)
         if message.method == _CANCELLED and self._is_held(_cancelled_id(message)):
-            return Refused(0, "cancelled")
+            return _STAYS
         return None
 
     async def _split(self, line: RpcLine, judged: list[tuple[RpcMessage, HeldBack | Refused | None]]) -> None:
@@ -113,8 +116,7 @@ class McpProxy:
             ((message, verdict),) = judged
             await self._act(message, verdict, SingleReply(self._client))
             return
-        requests = [message for message, _ in judged if "id" in message.members and "method" in message.members]
-        reply = BatchReply(self._client, len(requests))
+        reply = BatchReply(self._client, sum(message.is_request for message, _ in judged))
         rest = tuple(message for message, verdict in judged if verdict is None)
         self._note_passing(rest)
         for message in rest:
@@ -126,10 +128,10 @@ class McpProxy:
         if rest:
             await self._pass(b"[" + b",".join(one.bytes for one in rest) + b"]\n", rest)
 
-    async def _act(self, message: RpcMessage, verdict: HeldBack | Refused | None, reply: Reply) -> None:
+    async def _act(self, message: RpcMessage, verdict: HeldBack | Refused | None, reply: AnswerPlace) -> None:
         if isinstance(verdict, HeldBack):
             self._calls[verdict.id] = self._start(self._call(verdict, reply))
-        elif isinstance(verdict, Refused) and message.method == _CANCELLED:
+        elif verdict is _STAYS:
             self._let_run_on(_cancelled_id(message))
         elif isinstance(verdict, Refused) and "id" in message.members:
             self._note(f"refused: {verdict.reason}")
@@ -167,7 +169,7 @@ class McpProxy:
 
     # --- calls that are held back ---
 
-    async def _call(self, held: HeldBack, reply: Reply) -> None:
+    async def _call(self, held: HeldBack, reply: AnswerPlace) -> None:
         mine = asyncio.current_task()
         try:
             raw, call = await self._answer_of(held)
@@ -326,5 +328,5 @@ def _cancelled_id(message: RpcMessage) -> Id | None:
     return id if isinstance(id, int | float | str) and not isinstance(id, bool) else None
 
 
-async def _given(reply: Reply, raw: bytes) -> None:
+async def _given(reply: AnswerPlace, raw: bytes) -> None:
     await reply.give(raw)

@@ -8,14 +8,14 @@ import asyncio
 from typing import Protocol
 
 
-class Client(Protocol):
+class ClientWriter(Protocol):
     """The way back to the client."""
 
     async def write(self, data: bytes) -> bool:
         """Write all of it; False if the client has gone."""
 
 
-class Reply(Protocol):
+class AnswerPlace(Protocol):
     """The place of one answer."""
 
     async def give(self, raw: bytes) -> bool:
@@ -28,7 +28,7 @@ class Reply(Protocol):
 class SingleReply:
     """An answer that is a line of its own."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientWriter) -> None:
         self._client = client
 
     async def give(self, raw: bytes) -> bool:
@@ -42,7 +42,7 @@ class SingleReply:
 class BatchReply:
     """The one answer to a batch, written once every request in it has its answer."""
 
-    def __init__(self, client: Client, count: int) -> None:
+    def __init__(self, client: ClientWriter, count: int) -> None:
         self._client, self._left = client, count
         self._answers: list[bytes] = []
         self._written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
