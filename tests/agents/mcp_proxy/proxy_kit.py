@@ -123,7 +123,13 @@ async def talking(
     """Make talks on one store: each is a client and a proxy of its own, one after the other."""
     async with AgentGate(store, scope="test:proxy", tools=tools.tools, default=tools.others) as gate:
 
+        talks: list[Talk] = []
+
         def talk(run: str | None = "order-42", **here: Any) -> Talk:
-            return Talk(gate, run, tools, **more, **here)
+            talks.append(Talk(gate, run, tools, **more, **here))
+            return talks[-1]
 
         yield talk
+        for one in talks:
+            one.proxy.server_gone()  # A test that fails must not wait for an answer for ever.
+            await one.proxy.finish(PATIENCE)

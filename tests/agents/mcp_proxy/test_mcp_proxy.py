@@ -226,9 +226,9 @@ async def test_what_is_not_the_last_word_passes_and_frees_the_key(members: dict[
     async with talking() as talk:
         first, second = talk(), talk()
         first.server.answers_with = lambda message, n: line(id=message.id, **members)
-        await first.says(call(1))
-        await first.says(call(2))
-        await second.says(call(3))
+        await first.says(call(1, _meta={KEY: "k"}))
+        await first.says(call(2, _meta={KEY: "k"}))
+        await second.says(call(3, _meta={KEY: "k"}))
 
     assert first.client.lines == [line(id=1, **members), line(id=2, **members)]
     assert len(first.server.effects + second.server.effects) == 3
