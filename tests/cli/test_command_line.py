@@ -77,9 +77,10 @@ EXAMPLES = [
     for name, parser in {"onceward": build_parser(), **COMMANDS}.items()
     for number, line in enumerate(parser.format_help().splitlines())
     # A service runs until it is told to stop: `tests/service` starts it, with these flags and others.
+    # A proxy starts a server, and runs until its client leaves: `test_mcp_command.py` has it.
     # Three simulations take seconds each: `tests/testing/simulator` has them, and `policy` is run here.
     if line.startswith("  onceward ")
-    and not line.startswith(("  onceward serve", *(f"  onceward simulate {one}" for one in LONG)))
+    and not line.startswith(("  onceward serve", "  onceward mcp", *(f"  onceward simulate {one}" for one in LONG)))
     and "--url http" not in line
 ]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.key_derivation import input_hash
@@ -139,22 +140,18 @@ class AgentRun:
             self._undelivered.append(call)
         return result
 
-    def delivered(self) -> None:
-        """Every answer so far is where a restart will find it: equal calls from now on are others."""
-        while self._undelivered:
-            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
-            try:
-                self._gate.mark_delivered(call)
-            except BaseException:
-                self._undelivered.insert(0, call)
-                raise
+    def delivered(self, *calls: ToolCall) -> None:
+        """These answers, or all so far, are where a restart will find them: equal calls from now on are others."""
+        for call in calls or tuple(self._undelivered):
+            self._gate.mark_delivered(call)
+            self._noted(call)
 
-    async def adelivered(self) -> None:
-        """Every answer so far is where a restart will find it: equal calls from now on are others."""
-        while self._undelivered:
-            call = self._undelivered.pop(0)  # Before the mark: another thread or task may be at it, too.
-            try:
-                await self._gate.amark_delivered(call)
-            except BaseException:
-                self._undelivered.insert(0, call)
-                raise
+    async def adelivered(self, *calls: ToolCall) -> None:
+        """These answers, or all so far, are where a restart will find them: equal calls from now on are others."""
+        for call in calls or tuple(self._undelivered):
+            await self._gate.amark_delivered(call)
+            self._noted(call)
+
+    def _noted(self, call: ToolCall) -> None:
+        with suppress(ValueError):  # Another thread has noted it meanwhile.
+            self._undelivered.remove(call)

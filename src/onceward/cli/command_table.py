@@ -32,6 +32,7 @@ GROUPS = {
     "relay": "deliver the messages of an outbox: run, look, requeue, enable",
     "hooks": "receive webhooks: add sources, see what came, try them out",
     "journal": "look at what was tried, and how it ended",
+    "mcp": "stand before an MCP server: each of its calls happens once, and a retry is given the first answer",
     "serve": "serve SQL over HTTP with keys and plans, and the records API",
     "simulate": "show what retries do to a system: seeded simulations of our own code",
     "conformance": "check from outside any HTTP API that claims idempotency: what holds, fails, or is not shown",
