@@ -10,7 +10,7 @@ from agent_support import Colour, Effects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.agents import AgentGate, ForModel, PastCall, Tool, ToolCall, number_in_history
+from onceward.agents import AgentGate, ForModel, NotFinal, PastCall, Tool, ToolCall, number_in_history
 from onceward.agents.tool_call import key_of_call
 from onceward.agents.tools import BLIND
 from onceward.errors import KeyInvalid
@@ -136,6 +136,22 @@ class TestRuns:
 
         assert all(isinstance(one, ForModel) for one in told)
         assert effects.count == 1
+
+    @pytest.mark.fault("agents-not-final-takes-a-number")
+    def test_a_result_that_is_not_final_leaves_its_number(
+        self, colour: Colour, open_gate: OpenGate, effects: Effects
+    ) -> None:
+        """It asks for input; the call that follows is this one, also for a process that starts over."""
+
+        def asks() -> None:
+            raise NotFinal("who are you?")
+
+        run = open_gate().run("r")
+        asked = colour.run(run, "mail", {}, asks, id="a")
+        answer = colour.run(run, "mail", {}, effects, id="b")
+        again = colour.run(open_gate().run("r"), "mail", {}, effects)
+
+        assert (asked, answer, again) == ("who are you?", {"number": 1}, {"number": 1})
 
     def test_an_exception_that_is_raised_leaves_its_number(
         self, colour: Colour, open_gate: OpenGate, effects: Effects

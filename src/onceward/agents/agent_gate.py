@@ -183,19 +183,21 @@ class AgentGate:
         framework: Framework = PLAIN,
         declared: Tool | None = None,
         tell_errors: bool = False,
+        unfinished: Callable[[], None] | None = None,
     ) -> Any:
         """
         Make a tool call once: the framework's own result, or `ForModel`.
 
         `ForModel` has words for the model: the call was not made now, or the framework reported a failure. What the
         tool raises is raised; with `tell_errors`, as where the framework would make a text of it, it is told as well.
+        `unfinished` is called if the result is not final (`NotFinal`), for whoever numbers calls.
         """
         tool = self._tools.find(call.tool, declared)
         if not tool.gated:
             return fn()
         with self._lock:
             runner = self._blocking_calls
-        return runner.call_tool(call, fn, tool, framework, tell_errors=tell_errors)
+        return runner.call_tool(call, fn, tool, framework, tell_errors=tell_errors, unfinished=unfinished)
 
     async def acall(
         self,
@@ -206,6 +208,7 @@ class AgentGate:
         declared: Tool | None = None,
         tool: Tool | None = None,
         tell_errors: bool = False,
+        unfinished: Callable[[], None] | None = None,
         shield: bool = True,
     ) -> Any:
         """
@@ -218,8 +221,9 @@ class AgentGate:
         tool = tool or self._tools.find(call.tool, declared)
         if not tool.gated:
             return await self.aungated(fn)
+        awaits = partial(self.aungated, fn)
         going = self._awaiting_calls.call_tool(
-            call, partial(self.aungated, fn), tool, framework, tell_errors=tell_errors
+            call, awaits, tool, framework, tell_errors=tell_errors, unfinished=unfinished
         )
         return await (self._shield(going) if shield else going)
 

@@ -64,6 +64,22 @@ class CallNumbers:
             ids[number - start] = _FREE
 
 
+class RunAttempt:
+    """One attempt at a call of a run: whether it came to an answer."""
+
+    __slots__ = ("_identity", "_numbers", "answered", "call")
+
+    def __init__(self, numbers: CallNumbers, identity: _Identity, call: ToolCall) -> None:
+        self._numbers, self._identity, self.call = numbers, identity, call
+        self.answered = True
+
+    def free(self) -> None:
+        """It came to no answer, or to one that is not final: an equal call is this one again."""
+        if self.answered:
+            self.answered = False
+            self._numbers.free(self._identity, self.call.nth)
+
+
 class AgentRun:
     """One piece of work, whose equal calls are numbered here. Safe for threads."""
 
@@ -91,12 +107,15 @@ class AgentRun:
         identity = (tool, input_hash(arguments))
         base = 0 if self._numbers.known(identity) else self._before(tool, arguments)
         call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
+        attempt = RunAttempt(self._numbers, identity, call)
         try:
-            result = self._gate.call(call, fn, framework=framework, declared=declared, tell_errors=tell_errors)
+            result = self._gate.call(
+                call, fn, framework=framework, declared=declared, tell_errors=tell_errors, unfinished=attempt.free
+            )
         except BaseException:
-            self._numbers.free(identity, call.nth)
+            attempt.free()
             raise
-        return self._came_to(call, identity, result)
+        return self._came_to(attempt, result)
 
     async def acall(
         self,
@@ -117,14 +136,14 @@ class AgentRun:
         identity = (tool, input_hash(arguments))
         base = 0 if self._numbers.known(identity) else await self._abefore(tool, arguments)
         call = ToolCall(self.name, tool, arguments, self._numbers.take(identity, id, base), id, turn)
+        attempt = RunAttempt(self._numbers, identity, call)
+        asked: Any = {"framework": framework, "declared": declared, "tell_errors": tell_errors, "shield": shield}
         try:
-            result = await self._gate.acall(
-                call, fn, framework=framework, declared=declared, tell_errors=tell_errors, shield=shield
-            )
+            result = await self._gate.acall(call, fn, unfinished=attempt.free, **asked)
         except BaseException:
-            self._numbers.free(identity, call.nth)
+            attempt.free()
             raise
-        return self._came_to(call, identity, result)
+        return self._came_to(attempt, result)
 
     def _before(self, tool: str, arguments: Any) -> int:
         """How many equal calls there were before this object saw one; an adapter that has a history overrides it."""
@@ -133,11 +152,11 @@ class AgentRun:
     async def _abefore(self, tool: str, arguments: Any) -> int:
         return await self._gate.adelivered_before(self.name, tool, arguments)
 
-    def _came_to(self, call: ToolCall, identity: _Identity, result: Any) -> Any:
+    def _came_to(self, attempt: RunAttempt, result: Any) -> Any:
         if isinstance(result, ForModel):
-            self._numbers.free(identity, call.nth)
-        else:
-            self._undelivered.append(call)
+            attempt.free()
+        elif attempt.answered:
+            self._undelivered.append(attempt.call)
         return result
 
     def delivered(self, *calls: ToolCall) -> None:

@@ -23,10 +23,13 @@ _log = logging.getLogger("onceward.agents")
 class ToolAttempt:
     """What is known of an attempt while it is made."""
 
-    __slots__ = ("call", "error", "framework", "operation", "tool")
+    __slots__ = ("_unfinished", "call", "error", "framework", "operation", "tool")
 
-    def __init__(self, call: ToolCall, tool: Tool, framework: Framework) -> None:
+    def __init__(
+        self, call: ToolCall, tool: Tool, framework: Framework, unfinished: Callable[[], None] | None = None
+    ) -> None:
         self.call, self.tool, self.framework = call, tool, framework
+        self._unfinished = unfinished
         self.operation: Operation | None = None
         """Of the claim under which the tool was run; None: it was not run."""
         self.error: BaseException | None = None
@@ -66,6 +69,8 @@ class ToolAttempt:
 
     def _failed(self, error: BaseException, *, tell_errors: bool) -> Any:
         if isinstance(error, NotFinal):
+            if self._unfinished is not None:
+                self._unfinished()
             return error.result
         doubt = self.operation is not None and record.is_in_doubt(self.operation.record)
         told = isinstance(error, FailedResult) or (tell_errors and isinstance(error, Exception))

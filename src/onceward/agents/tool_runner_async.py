@@ -42,11 +42,18 @@ class AsyncToolRunner:
         self._terms: dict[tuple[int, str], tuple[Tool, Terms]] = {}
 
     async def call_tool(
-        self, call: ToolCall, fn: Callable[[], Awaitable[Any]], tool: Tool, framework: Framework, *, tell_errors: bool
+        self,
+        call: ToolCall,
+        fn: Callable[[], Awaitable[Any]],
+        tool: Tool,
+        framework: Framework,
+        *,
+        tell_errors: bool,
+        unfinished: Callable[[], None] | None = None,
     ) -> Any:
         """The framework's result; or words for the model. What the tool raises is raised, unless it is to be told."""
         key = key_of_call(call, tool)
-        attempt = ToolAttempt(call, tool, framework)
+        attempt = ToolAttempt(call, tool, framework, unfinished)
         beside = self._beside(attempt, key)
 
         async def run(operation: Operation) -> Any:
