@@ -31,6 +31,23 @@ LAST_LINES = {
     "webhook_once.py": "10 deliveries, 1 parcel",
 }
 
+AGENTS = {
+    "agents/anthropic_agent.py": ("anthropic", "2 processes, 1 charge"),
+    "agents/google_adk_agent.py": ("google.adk", "charges=1"),
+    "agents/langchain_agent.py": ("langchain", "2 runs, 1 charge"),
+    "agents/langgraph_node.py": ("langgraph", "3 entries of the node, 2 requests, 1 charge"),
+    "agents/mcp_server.py": ("mcp", "1 charge, receipt replayed: True"),
+    "agents/openai_agents_agent.py": ("agents", "2 processes, 1 charge"),
+    "agents/openai_loop.py": ("openai", "2 processes, 1 charge"),
+    "agents/order_agent.py": ("onceward", "ONE CHARGE, ONE MAIL, ONE ROW. Each tool call of the agent happened once."),
+    "agents/pydantic_ai_agent.py": ("pydantic_ai", "charges=1"),
+    "agents/temporal_activity.py": ("temporalio", "2 bookings, 1 seat"),
+    "queues/celery_shop.py": ("celery", "charges: 2 for 2 orders; dead letters: 1, for a person to decide"),
+}
+"""What each needs, and its last line. Those whose framework is not installed here are run by `make test-agents`."""
+LINES_MAX = 60
+"""An example of a framework fits on a screen or two; `order_agent.py` is the demo's third act, and longer."""
+
 # The demo has a test file of its own; bank and mail server are what examples talk to; some are served by `serving`.
 NOT_HERE = {"demo.py", "bank.py", "mail_server.py", "serving.py"}
 
@@ -60,11 +77,28 @@ def test_an_example_ends_as_it_says(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_an_agent_of_each_framework_ends_as_it_says(name: str, tmp_path: Path) -> None:
+    """
+    As above; and none is longer than sixty lines.
+    """
+    needs, last = AGENTS[name]
+    pytest.importorskip(needs, reason="in make test-agents")
+    printed, again = run(name, tmp_path), run(name, tmp_path)
+
+    assert (last, last) == (printed[-1], again[-1])
+    assert list(tmp_path.iterdir()) == []
+    assert name.endswith("order_agent.py") or len((EXAMPLES / name).read_text().splitlines()) <= LINES_MAX
+
+
 def test_every_example_is_run() -> None:
     """
     A new example is added to the table above, or it proves nothing.
     """
     assert {path.name for path in EXAMPLES.glob("*.py")} == LAST_LINES.keys() | NOT_HERE
+    framed = [path for folder in ("agents", "queues") for path in (EXAMPLES / folder).glob("*.py")]
+    assert {path.relative_to(EXAMPLES).as_posix() for path in framed} == AGENTS.keys()
 
 
 @pytest.mark.requirement("B21")
