@@ -16,6 +16,7 @@ from service_support import INSERT, Served
 
 from onceward.agents.mcp import KeyedClient, was_replayed
 from onceward.agents.mcp_fields import CODE, KEY, REPLAYED
+from onceward.service.settings import load_settings
 from servers import ending
 
 TOOLS = {"query", "plan_step", "emit", "derive", "records_in_doubt"}
@@ -253,3 +254,10 @@ class TestTheProtocol:
 
 def test_without_the_switch_there_is_no_such_address(served: Served) -> None:
     assert served.call("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}).status == 404
+
+
+def test_a_variable_or_the_file_switches_it_on_as_well() -> None:
+    """A switch that was not given on the command line says nothing."""
+    assert not load_settings({"mcp": None}, {}).mcp
+    assert load_settings({"mcp": None}, {"ONCEWARD_SERVE_MCP": "true"}).mcp
+    assert not load_settings({"mcp": None}, {"ONCEWARD_SERVE_MCP": "false"}).mcp
