@@ -639,6 +639,23 @@ class TestRuns:
 
         run(work())
 
+    @pytest.mark.fault("agents-two-tasks-take-one-mark")
+    def test_tasks_that_mark_at_once_do_not_trip_over_each_other(self, open_gate: Any) -> None:
+        """A server serves several calls of a run at once, and each notes what was delivered before."""
+
+        async def work() -> None:
+            async with open_gate() as gate:
+                numbered = gate.run("order-42")
+                for name in ("charge", "mail"):
+                    await numbered.acall(name, FORTY_TWO, lambda: "done")
+                came_to = await asyncio.gather(numbered.adelivered(), numbered.adelivered(), return_exceptions=True)
+
+                assert came_to == [None, None]
+                marked = [await gate.adelivered_before("order-42", name, FORTY_TWO) for name in ("charge", "mail")]
+                assert marked == [1, 1]
+
+        run(work())
+
     def test_a_run_may_be_none_for_some_calls(self, open_gate: Any) -> None:
         async def work() -> None:
             async with open_gate() as gate:

@@ -38,7 +38,9 @@ def _serve(args: argparse.Namespace) -> int:
     for needed in ("starlette", "msgspec", "uvicorn"):
         if find_spec(needed) is None:
             raise ConfigurationError(f"serving needs {needed}: pip install 'onceward[serve]'")
-    flags = {field.name: getattr(args, field.name) for field in fields(Settings)}
+    given = {field.name: getattr(args, field.name) for field in fields(Settings)}
+    # A switch that was not given says nothing: the variable or the file may have it.
+    flags = {name: None if value is False else value for name, value in given.items()}
     with asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(_run(load_settings(flags, os.environ, args.config), as_json=args.json))
 
@@ -142,6 +144,9 @@ def _setting_arguments() -> Iterator[Argument]:
     for field in fields(Settings):
         name, default = field.name, field.default
         help = helps.get(name) or name.replace("_", " ")
+        if isinstance(default, bool):
+            yield Argument(f"--{name.replace('_', '-')}", help[0].lower() + help[1:].rstrip("."), action="store_true")
+            continue
         if isinstance(default, float):
             default = format_micros(round(default * SECOND))
         elif name.endswith("_bytes"):

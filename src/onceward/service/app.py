@@ -5,6 +5,7 @@
             /v1/records ...   what is in doubt, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
@@ -80,6 +81,7 @@ from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.statement_parser import only_reads
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
@@ -177,6 +179,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
         app = _compose(chosen, apps, access)
+        if settings.mcp:
+            _offer_tools(app, authenticator)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
 
 
@@ -219,6 +223,13 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
         Route(WELL_KNOWN + "/{code}", promised),
     ]
     return strict_application(routes)
+
+
+def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
+    """The service's tools for agents, in front of its API."""
+    from onceward.service.mcp.app import McpApp  # Here: most services are called by programs.
+
+    app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
 
 
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:

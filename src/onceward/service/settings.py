@@ -68,6 +68,8 @@ class Settings:
     """Webhook handlers that run at once; 0: only receive, and another process handles."""
     hooks_path: str = ""
     """A folder from which webhook handlers can be imported, besides installed packages."""
+    mcp: bool = False
+    """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
     log_level: str = "info"
@@ -128,14 +130,18 @@ def _read(name: str, value: Any, where: str) -> Any:
             if isinstance(value, bool):
                 raise TypeError
             return float(value)
+        if kind == "bool":
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "false": False}[str(value).lower()]
         if kind.startswith("tuple"):
             if isinstance(value, list) and not all(isinstance(one, str) for one in value):
                 raise TypeError
             return tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
         if not isinstance(value, str):
             raise TypeError
-    except (TypeError, ValueError):
-        words = {"int": "a whole number", "float": "a number", "str": "a text"}
+    except (TypeError, ValueError, KeyError):
+        words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
         raise ConfigurationError(
             f"{where} must be {words.get(kind, 'a list of texts')}, not {str(value)[:40]!r}"
         ) from None

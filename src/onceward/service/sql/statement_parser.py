@@ -62,6 +62,15 @@ def needs_space(sql: str) -> bool:
     return len(sql) > REMEMBERED_CHARACTERS or parse_statement(sql).verb in WRITES - {"DELETE", "DROP"}
 
 
+def only_reads(sql: str) -> bool:
+    """Whether a statement changes nothing. One that cannot be read is refused when it is run, and does not either."""
+    try:
+        verb = parse_statement(sql).verb
+    except SqlError:
+        return True
+    return verb in READS and not (verb == "PRAGMA" and "=" in sql)
+
+
 def _read(sql: str) -> ParsedStatement:
     bare = _HIDING.sub(_blank, sql.removeprefix("\ufeff"))
     words = [word.upper() for word in islice((found[0] for found in _WORD.finditer(bare)), 3)]
