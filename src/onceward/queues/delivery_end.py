@@ -164,15 +164,13 @@ class MessageAttempt:
 
     def came_to(self, error: BaseException) -> DeliveryEnd:
         """What a message comes to whose call raised. An error that is nobody's to decide (an interrupt) is raised."""
-        if self._reason is not None and error is self._reason:
-            return self._failed()
+        if self._raised is not None and self._reason is not None and error is self._reason:
+            return self._failed(self._raised, self._reason)
         if not isinstance(error, OncewardError):
             raise error
         return self._refused(error) if self._operation is None else self._not_recorded(error)
 
-    def _failed(self) -> DeliveryEnd:
-        assert self._raised is not None and self._reason is not None
-        raised, reason = self._raised, self._reason
+    def _failed(self, raised: BaseException, reason: BaseException) -> DeliveryEnd:
         if isinstance(raised, AskedAgain) or isinstance(reason, (*self._queue.retries, *self._queue.control_flow)):
             return DeliveryEnd("failed", error=raised)
         if not isinstance(raised, Exception):
