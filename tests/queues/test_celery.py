@@ -65,7 +65,6 @@ AUTORETRY: dict[str, Any] = {"autoretry_for": (Exception,), "retry_kwargs": {"co
 class TestRetries:
     """Retries of Celery's own."""
 
-    @pytest.mark.fault("queues-a-retry-hides-its-reason")
     @pytest.mark.parametrize(("gated", "charges"), [(True, 1), (False, 4)])
     def test_autoretry_finds_the_record(self, gated: bool, charges: int) -> None:
         """Celery makes a Retry of the error; what counts is why. Without a gate, somebody is charged four times."""
@@ -170,7 +169,6 @@ class TestDeliveries:
 
         assert shop.effects == ["o-1"]
 
-    @pytest.mark.fault("queues-waiting-burns-retries")
     def test_a_message_that_another_worker_has_comes_again_without_being_counted(self) -> None:
         """However often: a task that allows no retry at all waits for the other one, too."""
         shop = Shop()

@@ -19,7 +19,6 @@ VISIBILITY = 3_600
 CHILD_KILLED = Case("effect", variant="prefork")
 
 
-@pytest.mark.fault("queues-acknowledged-without-a-letter", "queues-a-redelivery-is-another-message")
 @pytest.mark.parametrize("case", [*CASES, CHILD_KILLED], ids=str)
 def test_a_killed_workers_message_has_one_effect_on_redis(case: Case, tmp_path: Path, redis_broker: str) -> None:
     """

@@ -368,6 +368,7 @@ class TestGuarantees:
 class TestRetriesOfTheQueue:
     """Exceptions by which work asks its queue for a retry."""
 
+    @pytest.mark.fault("queues-a-retry-hides-its-reason")
     def test_a_retry_with_a_reason_is_that_failure(self, consumer: Consumer) -> None:
         """Releasing the key because of it would repeat effects."""
 
