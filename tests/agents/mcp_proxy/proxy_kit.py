@@ -122,7 +122,6 @@ async def talking(
 ) -> AsyncIterator[Callable[..., Talk]]:
     """Make talks on one store: each is a client and a proxy of its own, one after the other."""
     async with AgentGate(store, scope="test:proxy", tools=tools.tools, default=tools.others) as gate:
-
         talks: list[Talk] = []
 
         def talk(run: str | None = "order-42", **here: Any) -> Talk:
