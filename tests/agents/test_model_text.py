@@ -8,7 +8,7 @@ import pytest
 
 from onceward import errors
 from onceward.agents import Tool
-from onceward.agents.model_text import _TEXTS, failure_text, refusal_text
+from onceward.agents.model_text import _TEXTS, failure_text, not_run_text, refusal_text, timed_out_text
 from onceward.errors import OncewardError
 
 INVITATIONS = re.compile(
@@ -28,6 +28,9 @@ TEXTS = {
     **{code: refusal_text("charge", Tool(check="find_charge"), _error(code)) for code in _TEXTS},
     "failed, in doubt": failure_text("charge", Tool(), TimeoutError("late"), in_doubt=True),
     "failed": failure_text("charge", Tool(), ValueError("no such order"), in_doubt=False),
+    "failed, keyed": failure_text("charge", Tool("keyed"), TimeoutError("late"), in_doubt=False),
+    "timed out": timed_out_text("charge", Tool(), TimeoutError("late")),
+    "cannot be made": not_run_text("charge", "there is no such tool"),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onceward._core.errors import OncewardError
+from onceward._core.errors import NothingHappened, OncewardError
 from onceward.agents.framework import FailedResult
 from onceward.agents.tools import Tool
 
@@ -46,6 +46,10 @@ _FAILED_IN_DOUBT = (
     "'{tool}' failed ({error}), and may have happened all the same. It will not be run until somebody has decided. "
     "{look}, or report this to the user."
 )
+_FAILED_AND_UNKNOWN = (
+    "'{tool}' failed ({error}), and may have happened all the same. {look}, or report this to the user."
+)
+"""Of what may run again, such as a repeatable tool: it is not in doubt, and nobody knows whether it took place."""
 _FAILED = "'{tool}' failed ({error}), and had no effect."
 _TIMED_OUT = (
     "'{tool}' took longer than it may, and may have happened or happen yet ({error}). It was not ended. "
@@ -87,7 +91,9 @@ def refusal_text(name: str, tool: Tool, error: OncewardError) -> str | None:
 
 def failure_text(name: str, tool: Tool, error: BaseException, *, in_doubt: bool) -> str:
     """What a model reads about a call that raised, or whose framework reported an error."""
-    return _filled(_FAILED_IN_DOUBT if in_doubt else _FAILED, name, tool, error)
+    unknown = tool.kind in ("repeatable", "keyed") and not isinstance(error, NothingHappened)
+    text = _FAILED_IN_DOUBT if in_doubt else _FAILED_AND_UNKNOWN if unknown else _FAILED
+    return _filled(text, name, tool, error)
 
 
 def timed_out_text(name: str, tool: Tool, error: BaseException) -> str:

@@ -22,6 +22,7 @@ def kill_once() -> None:
 
 
 if __name__ == "__main__":
+    (Path(os.environ["SHOP_FOLDER"]) / "proxy.pid").write_text(str(os.getpid()))
     if name := os.environ.get("PROXY_FAILPOINT"):
         assert flow_driver  # It has declared the failpoints.
         failpoints.arm(name, kill_once, skip=int(os.environ.get("PROXY_SKIP", "0")))

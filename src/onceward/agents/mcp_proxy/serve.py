@@ -9,7 +9,6 @@ A proxy from its first line to its end: what is under way when the client leaves
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +19,9 @@ from onceward.agents.mcp_proxy.proxy import McpProxy
 
 GRACE_SECONDS = 30.0
 """How long calls that are under way may go on once the client has left."""
+
+LAST_SECONDS = 5.0
+"""How long what an ended server has written is still read: a child of its own may hold its stdout open for ever."""
 
 FAILED = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -57,7 +59,7 @@ async def serve(
     ended = asyncio.create_task(server.end())
     if not down.done():
         await asyncio.wait({ended, down}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({down}, timeout=1)  # What it has written is still read, unless a child of its own holds on.
+        await asyncio.wait({down}, timeout=LAST_SECONDS)
     failed = _failure(down, note)
     proxy.server_gone()
     await proxy.finish(grace)
@@ -89,23 +91,4 @@ def _forward_signals(server: RunningServer) -> None:
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError, RuntimeError, ValueError):  # Not on Windows, and not in other threads.
         for number in _SIGNALS:
-            loop.add_signal_handler(number, _forward, server, number)
-
-
-def _forward(server: RunningServer, number: signal.Signals) -> None:
-    if number == signal.SIGINT and _is_at_a_terminal():
-        return  # The terminal has given it to the server as well.
-    server.signal(number)
-
-
-def _is_at_a_terminal() -> bool:
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+            loop.add_signal_handler(number, server.signal, number)

@@ -5,6 +5,7 @@ A server on stdio: a child process whose stdin and stdout are ours, and whose st
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
@@ -79,7 +80,9 @@ class ServerProcess:
         return _shell_code(await self._child.wait())
 
     def signal(self, number: signal.Signals) -> None:
-        """Hand on a signal."""
+        """Hand on a signal, unless it has it already: a terminal gives its interrupts to every process."""
+        if number == signal.SIGINT and _is_at_a_terminal():
+            return
         with suppress(ProcessLookupError):
             self._child.send_signal(number)
 
@@ -87,3 +90,17 @@ class ServerProcess:
 def _shell_code(code: int) -> int:
     """A process that a signal has ended counts as 128 and its number."""
     return 128 - code if code < 0 else code
+
+
+def _is_at_a_terminal() -> bool:
+    """Whether a terminal's interrupts are ours, and so our child's."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
