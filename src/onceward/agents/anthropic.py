@@ -14,61 +14,32 @@ you have saved. A loop of your own has the ids, and takes the numbers from its m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from onceward._core.errors import ConfigurationError, NothingHappened
+from onceward._core.errors import ConfigurationError
 from onceward.agents._requirements import require
 from onceward.agents.agent_gate import AgentGate
 from onceward.agents.agent_run import AgentRun
-from onceward.agents.framework import Framework
-from onceward.agents.message_history import PastMessages, field, model_content
-from onceward.agents.model_text import ForModel
+from onceward.agents.message_history import PastMessages, field
 from onceward.agents.own_loop import Functions, calls_to_make
-from onceward.agents.tool_call import ToolCall
 from onceward.agents.tools import Tool, declared_tool
 
 require("anthropic", "2.8", "anthropic")
 
 from anthropic.lib.tools import (  # noqa: E402  # After the check, which has a clearer error.
-    BetaAbstractMemoryTool,
-    BetaAsyncAbstractMemoryTool,
     BetaAsyncBuiltinFunctionTool,
     BetaAsyncFunctionTool,
     BetaAsyncRunnableToolset,
     BetaBuiltinFunctionTool,
     BetaFunctionTool,
     BetaRunnableToolset,
-    ToolError,
 )
-from pydantic import ValidationError  # noqa: E402
+
+from onceward.agents.anthropic_parts import FRAMEWORK  # noqa: E402
+from onceward.agents.anthropic_tool import GatedTool  # noqa: E402
+from onceward.agents.anthropic_tool_async import AsyncGatedTool  # noqa: E402
 
 __all__ = ["atool_results", "gated", "past_messages", "tool_results"]
-
-RunnerTool: TypeAlias = BetaFunctionTool[Any] | BetaBuiltinFunctionTool
-AsyncRunnerTool: TypeAlias = BetaAsyncFunctionTool[Any] | BetaAsyncBuiltinFunctionTool
-
-
-def _content(value: Any) -> Any:
-    """A result as it is stored and read: a text, or blocks of content, also from a generator of them."""
-    if isinstance(value, str | dict) or not isinstance(value, Iterable):
-        return model_content(value)
-    return model_content(list(value))
-
-
-def _given(value: Any, call: ToolCall) -> Any:
-    return _content(value)
-
-
-class _InvalidArguments(NothingHappened):
-    """The arguments do not fit the function, which was not entered."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-FRAMEWORK = Framework("anthropic", dump=_content, plain=_given, control_flow=(_InvalidArguments,))
-
 
 # --- the tool runner ---
 
@@ -87,10 +58,10 @@ def gated(gate: AgentGate, run: str | AgentRun, tools: Iterable[Any], messages: 
 def _gated(gate: AgentGate, run: AgentRun, tool: Any) -> Any:
     if isinstance(tool, BetaFunctionTool | BetaBuiltinFunctionTool):
         known = _declared(tool)
-        return _BlockingTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+        return GatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
     if isinstance(tool, BetaAsyncFunctionTool | BetaAsyncBuiltinFunctionTool):
         known = _declared(tool)
-        return _AwaitingTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
+        return AsyncGatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
     if isinstance(tool, BetaRunnableToolset | BetaAsyncRunnableToolset):
         raise ConfigurationError(
             f"{type(tool).__name__} runs several actions for one call, and cannot be gated: a retry may repeat them. "
@@ -115,95 +86,6 @@ class _RunFromMessages(AgentRun):
 
     async def _abefore(self, tool: str, arguments: Any) -> int:
         return self._past.number(None, tool, arguments)
-
-
-class _Delegate:
-    """What is not the call itself is that of the tool: its definition, and how it is closed."""
-
-    def __init__(self, run: AgentRun, tool: Any, declared: Tool | None) -> None:
-        self._run, self._tool, self._known = run, tool, declared
-
-    def to_dict(self) -> Any:
-        return self._tool.to_dict()
-
-    @property
-    def name(self) -> str:
-        return str(self._tool.name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_tool"], name)
-
-    def _only_looks(self, input: Any) -> bool:
-        """Whether this is a memory tool that is asked to show something."""
-        memory = isinstance(self._tool, BetaAbstractMemoryTool | BetaAsyncAbstractMemoryTool)
-        return memory and field(input, "command") == "view"
-
-
-class _BlockingTool(_Delegate, BetaBuiltinFunctionTool):
-    """A blocking tool behind the gate."""
-
-    def call(self, input: object) -> Any:
-        """Called by the runner."""
-        if self._only_looks(input):
-            return self._tool.call(input)
-
-        def make() -> Any:
-            try:
-                return self._tool.call(input)
-            except ValueError as error:
-                raise _looked_at(error, self._tool) from error.__cause__
-
-        try:
-            return _told(self._run.call(self.name, input, make, framework=FRAMEWORK, declared=self._known))
-        except _InvalidArguments as invalid:
-            raise invalid.error from invalid.__cause__
-
-
-class _AwaitingTool(_Delegate, BetaAsyncBuiltinFunctionTool):
-    """An awaiting tool behind the gate."""
-
-    async def call(self, input: object) -> Any:
-        """Called by the runner."""
-        if self._only_looks(input):
-            return await self._tool.call(input)
-
-        async def make() -> Any:
-            try:
-                return await self._tool.call(input)
-            except ValueError as error:
-                raise _looked_at(error, self._tool) from error.__cause__
-
-        try:
-            return _told(await self._run.acall(self.name, input, make, framework=FRAMEWORK, declared=self._known))
-        except _InvalidArguments as invalid:
-            raise invalid.error from invalid.__cause__
-
-
-def _looked_at(error: ValueError, tool: Any) -> Exception:
-    """
-    The error itself, or that the arguments were invalid.
-
-    The SDK says "invalid arguments" of any ValidationError, also of one that the function ran into after its effect.
-    Only if the function was never entered has nothing happened.
-    """
-    invalid, code = error.__cause__, getattr(getattr(tool, "func", None), "__code__", None)
-    if not isinstance(invalid, ValidationError) or code is None:
-        return error
-    at = invalid.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code is code:
-            return error
-        at = at.tb_next
-    return _InvalidArguments(error)
-
-
-def _told(result: Any) -> Any:
-    """The result; or words of ours as the runner passes them on. A tool's own words stand if it had no effect."""
-    if not isinstance(result, ForModel):
-        return result
-    if isinstance(result.error, ToolError) and not result.in_doubt:
-        raise result.error
-    raise ToolError(result.text) from result.error
 
 
 # --- a loop of your own ---
