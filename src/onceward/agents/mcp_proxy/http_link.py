@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -335,6 +335,8 @@ def _read_all(response: HTTPResponse) -> bytes:
     body = response.read(LINE_MAX + 1)
     if len(body) > LINE_MAX:
         raise LineTooLong(f"a response has more than {LINE_MAX:,} bytes")
+    if response.length:  # The library tells of this only where it is asked for everything.
+        raise IncompleteRead(body, response.length)
     return body
 
 
