@@ -37,8 +37,7 @@ from temporalio.worker import (
 )
 
 from onceward import current_operation
-from onceward._core.flow import Returned
-from onceward.agents import AgentGate, Tool, tool
+from onceward.agents import AgentGate, Tool, ToolCall, tool
 from onceward.agents.temporal import AuthError, OncewardInterceptor, ValidationError
 from onceward.errors import ConfigurationError, NothingHappened
 from servers.temporal import running
@@ -639,8 +638,7 @@ class TestAnotherAttemptIsAtWork:
 
         async def go() -> Any:
             gate = gate_with(charge=Tool("blind", key="charge:{order}"))
-            held = await gate.awaiting.hold("charge:42", request={"order": "42"}, name="charge", guarantee="blind")
-            assert not isinstance(held, tuple)
+            held = await gate.aopen_call(ToolCall("another", "charge", {"order": "42"}))
             enough = asyncio.Event()
 
             def beat(*details: Any) -> None:
@@ -650,7 +648,7 @@ class TestAnotherAttemptIsAtWork:
 
             waiting = asyncio.ensure_future(_attempt(gate, charging(World(), colour), "42", beat))
             await asyncio.wait([waiting, asyncio.ensure_future(enough.wait())], return_when=asyncio.FIRST_COMPLETED)
-            await held.end(Returned("charged by another"))
+            await held.end("charged by another")
             result = await waiting
             await gate.aclose()
             return result
@@ -665,15 +663,14 @@ class TestAnotherAttemptIsAtWork:
 
         async def go() -> None:
             gate = gate_with(charge=Tool("blind", key="charge:{order}"))
-            held = await gate.awaiting.hold("charge:42", request={"order": "42"}, name="charge", guarantee="blind")
-            assert not isinstance(held, tuple)
+            held = await gate.aopen_call(ToolCall("another", "charge", {"order": "42"}))
             environment = ActivityEnvironment()
             waiting = asyncio.ensure_future(
                 _attempt(gate, charging(World(), "sync"), "42", lambda *_: environment.cancel(), environment)
             )
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            await held.end(Returned("charged by another"))
+            await held.end("charged by another")
             await gate.aclose()
 
         asyncio.run(asyncio.wait_for(go(), PATIENCE))
@@ -685,11 +682,10 @@ class TestAnotherAttemptIsAtWork:
 
         async def go() -> ApplicationError:
             gate = gate_with(charge=Tool("blind", key="charge:{order}", options={"in_flight": "refuse"}))
-            held = await gate.awaiting.hold("charge:42", request={"order": "42"}, name="charge", guarantee="blind")
-            assert not isinstance(held, tuple)
+            held = await gate.aopen_call(ToolCall("another", "charge", {"order": "42"}))
             with pytest.raises(ApplicationError) as refused:
                 await _attempt(gate, charging(World(), "async"), "42")
-            await held.end(Returned("charged by another"))
+            await held.end("charged by another")
             await gate.aclose()
             return refused.value
 
