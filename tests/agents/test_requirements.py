@@ -49,19 +49,6 @@ FIRST = list({one.module: one for one in reversed(NEEDS)}.values())
 """The first requirement of each adapter."""
 
 
-CLAIMED_LOWER = frozenset({"arq", "google-adk", "langchain", "langgraph", "pydantic-ai-slim", "rq"})
-"""Packages whose adapter claims less than its tests pass with. Raise it there, and take it out here."""
-
-
-def judged() -> list[object]:
-    """Every requirement; one that is known to be claimed too low must be seen to be."""
-    low = pytest.mark.xfail(strict=True, reason="the adapter claims a version that its tests do not pass with")
-    return [
-        pytest.param(one, id=f"{one.module}-{one.package}", marks=[low] if one.package in CLAIMED_LOWER else [])
-        for one in NEEDS
-    ]
-
-
 def numbers(version: str) -> list[int]:
     """A version as numbers, without the zeros at its end."""
     found = [int(number) for number in version.split(".")]
@@ -146,7 +133,7 @@ class TestAdapters:
 
 
 class TestFloors:
-    @pytest.mark.parametrize("one", judged())
+    @pytest.mark.parametrize("one", NEEDS, ids=lambda one: f"{one.module}-{one.package}")
     def test_the_floor_of_an_adapter_is_the_version_that_is_tested(self, one: Needs) -> None:
         """
         `floors.txt` has exactly what the adapter says that it can live with.

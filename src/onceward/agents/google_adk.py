@@ -31,7 +31,7 @@ from onceward.agents.model_text import ForModel
 from onceward.agents.tool_call import PastCall, ToolCall, check_run
 from onceward.agents.tools import READ_ONLY, Tool, declared_tool, tool_from_annotations
 
-require("google-adk", "2.0", "google-adk")
+require("google-adk", "2.9", "google-adk")
 
 from google.adk.events.event import Event
 from google.adk.plugins.base_plugin import BasePlugin

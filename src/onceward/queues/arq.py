@@ -19,7 +19,7 @@ from typing import Any
 
 from onceward.agents._requirements import require
 
-require("arq", "0.26", "arq")
+require("arq", "0.26.1", "arq")
 
 from arq.constants import retry_key_prefix  # noqa: E402 - once it is known to be there
 from arq.worker import Function, Retry, RetryJob, func  # noqa: E402

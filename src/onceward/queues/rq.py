@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from onceward.agents._requirements import require
 
-require("rq", "2.0", "rq")
+require("rq", "2.1", "rq")
 
 from rq.job import Job, Retry  # noqa: E402 - once it is known to be there
 
