@@ -140,6 +140,8 @@ class AgentRun:
         asked: Any = {"framework": framework, "declared": declared, "tell_errors": tell_errors, "shield": shield}
         try:
             result = await self._gate.acall(call, fn, unfinished=attempt.free, **asked)
+        except GeneratorExit:
+            raise  # Garbage is being collected: no lock may be taken.
         except BaseException:
             attempt.free()
             raise

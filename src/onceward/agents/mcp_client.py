@@ -172,6 +172,8 @@ class KeyedClient:
         more.update(arguments=arguments, read_timeout_seconds=read_timeout_seconds, meta=said)
         try:
             return await self._repeated(name, more)
+        except GeneratorExit:
+            raise  # Garbage is being collected: no lock may be taken.
         except BaseException:
             if number is not None:
                 self._numbers.free(identity, number)  # No answer: the same call, made again, has the same key.
