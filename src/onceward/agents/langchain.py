@@ -23,8 +23,8 @@ from typing import Any, TypedDict
 
 from onceward.agents._requirements import require
 
-require("langchain", "1.3.12", "langchain")
-require("langgraph", "1.2.5", "langchain")
+require("langchain", "1.2.15", "langchain")
+require("langgraph", "1.1.5", "langchain")
 
 from langchain.agents.middleware import AgentMiddleware
 from langgraph.config import get_config

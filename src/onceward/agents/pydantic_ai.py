@@ -35,7 +35,7 @@ from onceward.agents.model_text import ForModel
 from onceward.agents.tool_call import PastCall, ToolCall, check_run
 from onceward.agents.tools import Tool, declared_tool, tool_from_annotations
 
-require("pydantic-ai-slim", "2.38", "pydantic-ai")
+require("pydantic-ai-slim", "2.16", "pydantic-ai")
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import RunContext, ToolReturn
