@@ -197,7 +197,10 @@ def call_params(message: RpcMessage) -> dict[str, Any] | None:
     params = message.get("params")
     if not isinstance(params, dict):
         return None
-    found, _ = members_at(message.raw("params"), 0)
+    try:
+        found, _ = members_at(message.raw("params"), 0)
+    except RecursionError:  # It was read once, from a place with more room left.
+        return None
     if not _is_clear((one.name for one in found), _PARAMS) or not isinstance(params.get("name"), str):
         return None
     return params
