@@ -193,9 +193,9 @@ class TestBudget:
         colour.ask(budget, "withdraw")
         cell = budget._cell  # type: ignore[attr-defined]
         found = colour.run(store.load, cell.id)
-        from onceward._core.shared_state import _write
+        from onceward._core.shared_state import shared_write
 
-        colour.run(store.put, _write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
+        colour.run(store.put, shared_write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
 
         assert sum(colour.ask(budget, "withdraw") is not None for _ in range(12)) == 10
 

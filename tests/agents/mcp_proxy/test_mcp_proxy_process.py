@@ -20,6 +20,11 @@ SERVER = [sys.executable, str(Path(__file__).with_name("raw_server.py"))]
 PATIENCE = 120
 
 
+def _hears_hang_ups() -> None:
+    """What `nohup` started ignores them, and so would the server."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Process:
     """A proxy, its stdin and stdout."""
 
@@ -30,7 +35,7 @@ class Process:
                 "--scope", "test:raw", "--", *server,
             ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, preexec_fn=_hears_hang_ups,
         )  # fmt: skip
 
     def says(self, data: bytes) -> None:

@@ -41,7 +41,7 @@ class _Refused(Exception):
         self.code = code
 
 
-class RpcMessage(msgspec.Struct):
+class McpRequest(msgspec.Struct):
     """One message of JSON-RPC. Unknown members are for later versions."""
 
     jsonrpc: str
@@ -92,7 +92,7 @@ class McpApp:
             return Response(status_code=499)
         id: Any = None
         try:
-            message = _parsed(read, RpcMessage, PARSE_ERROR)
+            message = _parsed(read, McpRequest, PARSE_ERROR)
             if message.id is UNSET or message.method is None:
                 return Response(status_code=202)  # A notification, or a response: nothing to answer.
             id = message.id
@@ -102,7 +102,7 @@ class McpApp:
             said = {"code": refused.code, "message": str(refused)}
             return _json({"jsonrpc": "2.0", "id": id, "error": said}, status)
 
-    async def _answer(self, request: Request, caller: Caller, message: RpcMessage) -> Any:
+    async def _answer(self, request: Request, caller: Caller, message: McpRequest) -> Any:
         params = b"{}" if message.params is UNSET else message.params
         match message.method:
             case "initialize":
