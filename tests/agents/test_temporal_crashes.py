@@ -12,6 +12,7 @@ pytest.importorskip("temporalio", reason="in make test-agents")
 from crash_kit import POINTS
 from crash_runs import Case, CrashReport, crash
 
+from servers import postgres
 from servers.temporal import running
 
 ALL = os.environ.get("CRASHES") == "all"
@@ -44,22 +45,31 @@ def _charges(case: Case) -> int:
     return 1
 
 
-def run(case: Case, folder: Path, **more: str) -> CrashReport:
+def run(case: Case, folder: Path, store: str = "sqlite", **more: str) -> CrashReport:
     """Run a case; what it came to is printed, for the table."""
-    report = crash(case, folder, f"sqlite:///{folder}/gate.db", AGENT_TEMPORAL=running().address, **more)
+    url = f"sqlite:///{folder}/gate.db" if store == "sqlite" else new_database()
+    report = crash(case, folder, url, AGENT_TEMPORAL=running().address, **more)
     print(f"{case} -> {dict(report.effects)} doubt={report.told_doubt} {report.seconds:.1f}s")
     return report
 
 
+def new_database() -> str:
+    """A database of its own, on this process's PostgreSQL server."""
+    name = f"crash_{os.urandom(6).hex()}"
+    postgres.running().execute(f"CREATE DATABASE {name}")
+    return postgres.running().url(name)
+
+
 @pytest.mark.slow
 @pytest.mark.requirement("D75")
+@pytest.mark.parametrize("store", ["sqlite", "postgres"] if ALL else ["sqlite"])
 @pytest.mark.parametrize("case", CASES if ALL else DOSE, ids=lambda case: "-".join(map(str, case)))
-def test_an_activity_whose_worker_is_killed_has_its_effect_once(case: Case, tmp_path: Path) -> None:
+def test_an_activity_whose_worker_is_killed_has_its_effect_once(case: Case, store: str, tmp_path: Path) -> None:
     """
     Killed at any point, a blind activity has one effect or none, and its workflow reads that it may have happened.
     Without the gate, the server's own retry repeats it.
     """
-    report = run(case, tmp_path)
+    report = run(case, tmp_path, store)
 
     assert dict(report.effects) == expected(case)
     assert report.told_doubt == (case.gated and case.kind == "blind" and case.point in ("before", "effect"))
