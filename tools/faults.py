@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -93,6 +94,28 @@ def problems(fault: Fault, root: Path = ROOT) -> list[str]:
 def test_files(name: str, root: Path = ROOT) -> list[str]:
     """The test files that name a fault."""
     return marked(root).get(name, [])
+
+
+_NEEDS = re.compile(r"""^(?:\w+ = )?pytest\.importorskip\(["']([\w.]+)["']""", re.MULTILINE)
+
+
+def frameworks_of(name: str) -> set[str]:
+    """The frameworks without which no test of a fault runs: those of `make test-agents`."""
+    needed = [set(_NEEDS.findall((ROOT / file).read_text(encoding="utf-8"))) for file in test_files(name)]
+    return set.intersection(*needed) if needed else set()
+
+
+def missing_frameworks(name: str) -> set[str]:
+    """Those of them that are not installed here."""
+    return {needed for needed in frameworks_of(name) if not _is_installed(needed)}
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:
+        return False
+    return found is not None
 
 
 @cache
@@ -243,6 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant faults in a scratch copy; their tests must go red.")
     parser.add_argument("names", nargs="*", help="faults (all, if none is named)")
     parser.add_argument("--tenth", type=int, metavar="SEED", help="only a tenth, chosen by this seed")
+    parser.add_argument("--frameworks", action="store_true", help="only those of tests that need an agent framework")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies that are worked in side by side")
     parser.add_argument("--list", action="store_true", help="run nothing, list them")
     parser.add_argument("--watch", type=Path, metavar="REPORT", help=argparse.SUPPRESS)
@@ -253,6 +277,12 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := [name for name in options.names if name not in faults]:
         parser.error(f"no such fault: {', '.join(unknown)}")
     chosen = options.names or (a_tenth(faults, options.tenth) if options.tenth is not None else sorted(faults))
+    if options.frameworks:
+        chosen = [name for name in chosen if frameworks_of(name)]
+    for name in chosen:
+        if missing := missing_frameworks(name):
+            print(f"left out  {name}: it needs {', '.join(sorted(missing))}, as `make test-agents` has it", flush=True)
+    chosen = [name for name in chosen if not missing_frameworks(name)]
     if options.list:
         for name in chosen:
             print(f"{name}  {' '.join(faults[name].ids)}  {faults[name].file}  {' '.join(test_files(name))}")

@@ -26,6 +26,7 @@ import pytest
 
 pytest.importorskip("langchain", reason="in make test-agents")
 
+from agent_support import Colour, Effects
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, ToolRetryMiddleware
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
@@ -40,7 +41,6 @@ from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, interrupt
 from pydantic import BaseModel, field_validator
 
-from conftest import Colour, Effects
 from onceward import current_operation
 from onceward.agents import AgentGate, Tool, ToolCall, _requirements, tool
 from onceward.agents.langchain import NodeGate, OncewardMiddleware, tool_wrappers

@@ -63,6 +63,8 @@ def test_every_mark_names_a_fault() -> None:
 
 @pytest.mark.slow
 def test_a_planted_fault_turns_its_tests_red(planted: str, copy: Path) -> None:
+    if faults.missing_frameworks(planted):
+        pytest.skip("in make test-agents")
     verdict = faults.judge(KNOWN[planted], copy)
 
     assert verdict.caught, verdict.reason
