@@ -34,8 +34,15 @@ _NOUNS: Final = word_set(
 _MAKERS: Final = frozenset({"create", "send", "place", "submit", "capture", "book", "issue", "process", "post", "make"})
 _COLLECTIONS: Final = word_set(
     "charges payments payment_intents payment_intent charge refunds refund transfers transfer payouts payout invoices "
-    "orders bookings subscriptions checkout messages"
+    "orders bookings subscriptions"
 )
+_LONE_VERBS: Final = frozenset({"charge", "refund", "pay", "payout", "book"})
+_MAILERS: Final = frozenset({"smtplib", "django", "boto3", "aiosmtplib", "flask_mail"})
+MONEY: Final = re.compile(
+    r"(?:^|_)(?:charges?|pay|payments?|payouts?|refunds?|transfers?|invoices?|withdraw|withdrawals?|deposits?|purchases?|"
+    r"money|billing|bill)(?:_|$)"
+)
+"""Names that are about money, as `words_of` writes them."""
 _MAIL: Final = frozenset(
     {"sendmail", "send_message", "send_mail", "send_email", "send_raw_email", "send_templated_email"}
 )
@@ -57,34 +64,37 @@ def effect_of(file: PythonFile, call: ast.Call) -> str:
         return ""
     if _is_post(call, name, root, method):
         return "" if _only_asks(file, call) else "POST"
-    words = words_of(method).split("_")
-    owner = words_of(
-        call.func.value.attr
-        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Attribute)
-        else ""
-    )
+    owner = words_of(_owner_name(call.func))
     if root == "stripe" and method in ("create", "capture", "pay", "confirm"):
         return "payment"
-    if method in ("create", "send") and owner in _COLLECTIONS and owner != "messages":
-        return "payment" if owner != "orders" else "order"
+    if method in ("create", "send") and owner in _COLLECTIONS:
+        return "order" if owner == "orders" else "payment"
     if "twilio" in name and owner == "messages" and method == "create":
         return "message"
-    if method in _MAIL and (
-        root in ("smtplib", "django", "boto3", "aiosmtplib", "flask_mail") or method != "send_message"
-    ):
+    if method in _MAIL and (root in _MAILERS or method != "send_message"):
         return "mail"
     if method == "execute" and _is_bare_insert(file, call):
         return "INSERT"
-    if isinstance(call.func, ast.Attribute | ast.Name) and len(words) <= 4:
-        if words[0] in _MAKERS and _NOUNS & {*words[1:]} and not {"get", "list", "is"} & {*words}:
-            return "mail" if {"email", "mail", "sms"} & {*words} else "payment"
-        if words[0] in _VERBS and (len(words) == 1 or _NOUNS & {*words[1:]} or words[1:] in (["customer"], ["user"])):
-            return (
-                "payment"
-                if isinstance(call.func, ast.Attribute) or len(words) > 1 or words[0] in ("charge", "refund")
-                else ""
-            )
+    return _by_name(call, words_of(method).split("_"), method, owner)
+
+
+def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
+    """What a function does, by what it is called: `create_payment`, `send_sms`, `api.charge`."""
+    if len(words) > 4 or method.startswith("_") or not isinstance(call.func, ast.Attribute | ast.Name):
+        return ""
+    if words[0] in _MAKERS and _NOUNS & {*words[1:]}:
+        return "mail" if {"email", "mail", "sms"} & {*words} else "payment"
+    if words[0] in _VERBS and (_NOUNS & {*words[1:]} or words[1:] in (["customer"], ["user"])):
+        return "payment"
+    # One word is enough only of something that is called: `gateway.charge(...)`, and not a method of one's own.
+    if len(words) == 1 and words[0] in _LONE_VERBS and isinstance(call.func, ast.Attribute) and owner != "self":
+        return "payment"
     return ""
+
+
+def _owner_name(called: ast.expr) -> str:
+    owner = called.value if isinstance(called, ast.Attribute) else None
+    return owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
 
 
 def is_unkeyed_effect(file: PythonFile, call: ast.Call) -> str:
@@ -118,9 +128,7 @@ def _is_post(call: ast.Call, name: str, root: str, method: str) -> bool:
     if method in ("post", "patch"):
         if root in _HTTP_LIBRARIES:
             return True
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        spelt = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
-        return bool(_HTTP_OWNERS.search(words_of(spelt)))
+        return bool(_HTTP_OWNERS.search(words_of(_owner_name(call.func))))
     if method == "request" and (root in _HTTP_LIBRARIES or name.startswith("?")):
         verb = keyword_of(call, "method") or (call.args[0] if call.args else None)
         return isinstance(verb, ast.Constant) and verb.value in ("POST", "post", "PATCH", "patch")

@@ -5,22 +5,17 @@ OW120 to OW122: how our own gates are used.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.effects import effect_of
+from onceward.lint.python.effects import MONEY, effect_of
 from onceward.lint.python.key_places import is_gate
 from onceward.lint.python.names import FunctionNode, PythonFile, calls_in, keyword_of, walk_here
 
 _RUNNERS: Final = {"run": 1, "call": 1, "step": 1}
 """Methods that take a function, with its position."""
-_MONEY: Final = re.compile(
-    r"(?:^|_)(?:charge|charges|pay|payment|payments|payout|payouts|refund|refunds|transfer|transfers|invoice|invoices|"
-    r"withdraw|withdrawal|deposit|purchase|money|billing|bill)(?:_|$)"
-)
 _POLICIES: Final = frozenset({"onceward.Retry()", "onceward.retry.Retry()"})
 
 
@@ -122,7 +117,7 @@ def _window(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
         return
     name = call.args[0] if call.args else keyword_of(call, "name")
     text = words_of(name.value) if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
-    if name is not None and _MONEY.search(text):
+    if name is not None and MONEY.search(text):
         yield file.finding(
             "OW122", name, "a window lets a late duplicate through, and this looks like money. Use a key"
         )

@@ -127,6 +127,9 @@ def _is_guard(
 ) -> bool:
     """Whether it is about doing something once, and not about remembering an answer that may be computed again."""
     where, key = kept
+    scope = file.scope_of(function.body[0])
+    if where in scope.values:
+        return False  # Made in this very call: nobody else looks into it.
     owner = file.class_of(function)
     names = f"{key} {function.name} {owner.name if owner else ''} {where}".lower()
     key_node = node.args[0] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None

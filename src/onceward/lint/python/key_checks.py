@@ -19,6 +19,7 @@ from onceward._core.key_ingredients import (
 )
 from onceward._core.key_lint import lint_recipe
 from onceward.lint.findings import Finding
+from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_places import KeyPlace, key_places
 from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, word_set
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
@@ -128,8 +129,14 @@ def _judge_template(file: PythonFile, node: ast.Constant) -> Iterator[Finding]:
             code = "OW104" if fields & _ATTEMPT else "OW101"
         elif found.code == "K3":
             code = "OW102" if fields & MADE_AFRESH else "OW105"
+        elif found.code == "K2":
+            # `welcome:{user_id}` may well be meant: one for each user. Of a payment it never is.
+            literal = re.sub(r"\{[^{}]*\}", "", str(node.value))
+            if any(one.isalpha() for one in literal) and not MONEY.search(words_of(literal)):
+                continue
+            code = "OW107"
         else:
-            code = {"K2": "OW107", "K4": "OW106"}[found.code]
+            code = "OW106"
         yield file.finding(code, node, f"{found.message}; {found.advice}")
 
 
@@ -269,7 +276,7 @@ def _is_shared_constant(file: PythonFile, value: ast.Constant) -> bool:
     if (
         not isinstance(value.value, str)
         or not value.value
-        or not isinstance(file.parents.get(value), ast.keyword | ast.Call)
+        or not isinstance(file.parents.get(value), ast.keyword | ast.Dict)
     ):
         return False
     function = file.function_of(value)

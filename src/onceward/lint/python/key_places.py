@@ -25,9 +25,7 @@ ARGUMENT_NAMES: Final = KEY_NAMES | {"client_token"}
 """As an argument: elsewhere a `client_token` may be a credential."""
 REFERENCE_NAMES: Final = frozenset({"reference_id"})
 """A reference of the caller's, which deduplicates as well; others may mean other things by it."""
-GATES: Final = frozenset(
-    f"onceward.{place}{name}()" for place in ("", "gate.") for name in ("Gate", "AsyncGate")
-) | frozenset({"onceward.agents.AgentGate()"})
+GATES: Final = frozenset(f"onceward.{place}{name}()" for place in ("", "gate.") for name in ("Gate", "AsyncGate"))
 
 
 @dataclass(frozen=True, slots=True)
