@@ -19,7 +19,7 @@ _HTTP_LIBRARIES: Final = ("requests", "httpx", "aiohttp", "urllib3", "niquests",
 _HTTP_OWNERS: Final = re.compile(r"(?:^|_)(?:session|client|http|requests|api|sess|httpx|pool|s|c)$")
 _READ_PATHS: Final = re.compile(
     r"token|oauth|login|auth\b|search|query|graphql|completions?|embed|generate|predict|infer|validate|verify|"
-    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|chat|ping|health",
+    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health",
     re.IGNORECASE,
 )
 _MODELS: Final = frozenset(

@@ -33,7 +33,7 @@ def _decorated(file: PythonFile, decorator: ast.expr, function: FunctionNode) ->
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = file.dotted(called)
     is_once = isinstance(called, ast.Attribute) and called.attr == "once" and is_gate(file, called.value)
-    if is_once or name in _POLICIES or name in ("onceward.needs_key", "onceward.gate.needs_key"):
+    if is_once or file.dotted(decorator) in _POLICIES or name in ("onceward.needs_key", "onceward.gate.needs_key"):
         if yields := _yield_of(function):
             yield _generator(file, yields)
         elif is_once and isinstance(called, ast.Attribute):

@@ -135,7 +135,9 @@ def _is_guard(
     key_node = node.args[0] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None
     for value in file.values_of(key_node) if key_node is not None else ():
         names += f" {ast.unparse(value).lower()}"
-    return bool(_GUARD_WORDS.search(names)) and bool(_STORES.search(where.lower()))
+    store = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    is_redis = store is not None and file.dotted(store).startswith(("redis.", "valkey."))
+    return bool(_GUARD_WORDS.search(names)) and (is_redis or bool(_STORES.search(where.lower())))
 
 
 def _acts_between(

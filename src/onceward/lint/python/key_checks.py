@@ -20,7 +20,7 @@ from onceward._core.key_ingredients import (
 from onceward._core.key_lint import lint_recipe
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY
-from onceward.lint.python.key_places import KeyPlace, key_places
+from onceward.lint.python.key_places import KeyPlace, is_key_name, is_under_missing_key, key_places
 from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, word_set
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
 
@@ -124,7 +124,8 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
 def _judge_template(file: PythonFile, node: ast.Constant) -> Iterator[Finding]:
     """By the names of the fields: the words of `lint_recipe`, which `onceward key explain --recipe` prints, too."""
     fields = {words_of(one) for one in re.findall(r"\{([^{}]*)\}", str(node.value))}
-    for found in lint_recipe(str(node.value)):
+    warnings = lint_recipe(str(node.value))
+    for found in warnings:
         if found.code == "K1":
             code = "OW104" if fields & _ATTEMPT else "OW101"
         elif found.code == "K3":
@@ -132,7 +133,8 @@ def _judge_template(file: PythonFile, node: ast.Constant) -> Iterator[Finding]:
         elif found.code == "K2":
             # `welcome:{user_id}` may well be meant: one for each user. Of a payment it never is.
             literal = re.sub(r"\{[^{}]*\}", "", str(node.value))
-            if any(one.isalpha() for one in literal) and not MONEY.search(words_of(literal)):
+            is_meant = any(one.isalpha() for one in literal) and not MONEY.search(words_of(literal))
+            if is_meant or len(warnings) > 1:
                 continue
             code = "OW107"
         else:
@@ -159,8 +161,7 @@ def _parts(file: PythonFile, value: ast.expr) -> Iterator[Part]:
             case ast.Name() | ast.Attribute():
                 values = file.values_of(node)
                 if values and not (isinstance(node, ast.Attribute) and len(values) > 1):
-                    # A name that is itself a key is judged where it is made.
-                    todo += [(one, is_hashed) for one in values]
+                    todo += [(one, is_hashed) for one in values if not _is_fallback(file, node, one)]
                 elif part := _of_name(file, node, is_hashed):
                     yield part
                 elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
@@ -175,6 +176,13 @@ def _parts(file: PythonFile, value: ast.expr) -> Iterator[Part]:
                     todo.append((node.value, is_hashed))
             case ast.Await() | ast.NamedExpr():
                 todo.append((node.value, is_hashed))
+
+
+def _is_fallback(file: PythonFile, name: ast.expr, value: ast.expr) -> bool:
+    """Whether a value is only for callers who bring no key; a name that means a key is judged where it is made."""
+    if isinstance(name, ast.Name) and is_key_name(name.id):
+        return True
+    return file.is_parameter(name) and (isinstance(value, ast.BoolOp | ast.IfExp) or is_under_missing_key(file, value))
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
@@ -206,6 +214,8 @@ def _inside_call(file: PythonFile, call: ast.Call, is_hashed: bool) -> list[tupl
         return [(one, is_hashed) for one in arguments]
     if name.startswith(("uuid.uuid5", "uuid.uuid3", "uuid.UUID", "hashlib.", "hmac.")) or _HASHES.fullmatch(name):
         return [(one, True) for one in arguments]
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        return [(call.func.value, is_hashed)]  # `datetime.now().strftime(...)`: what it is a method of.
     # A function that is not known: what it makes of its arguments is not shown, but a clock or dice among them are.
     return [(one, True) for one in arguments if isinstance(one, ast.Call) and _of_call(file, one)]
 

@@ -119,7 +119,7 @@ def _template(value: ast.expr) -> Iterator[KeyPlace]:
 
 
 def _places_in_target(file: PythonFile, target: ast.expr, value: ast.expr, node: ast.AST) -> Iterator[KeyPlace]:
-    fallback = _is_under_missing_key(file, node)
+    fallback = is_under_missing_key(file, node)
     if isinstance(target, ast.Name) and is_key_name(target.id):
         in_class = isinstance(file.parents.get(node), ast.ClassDef)
         yield KeyPlace(value, value, is_kept=in_class, is_fallback=fallback)
@@ -129,7 +129,7 @@ def _places_in_target(file: PythonFile, target: ast.expr, value: ast.expr, node:
         yield KeyPlace(value, value, is_fallback=fallback)
 
 
-def _is_under_missing_key(file: PythonFile, node: ast.AST) -> bool:
+def is_under_missing_key(file: PythonFile, node: ast.AST) -> bool:
     """Whether it stands in `if not key:`, `if key is None:`, `if "Idempotency-Key" not in headers:` and the like."""
     for above in file.above(node):
         if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -14,7 +14,15 @@ from functools import lru_cache
 from typing import Final
 
 from onceward._core.key_ingredients import TIME_OR_ATTEMPT, words_of
-from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, keyword_of, walk_here
+from onceward.lint.python.names import (
+    FUNCTIONS,
+    FunctionNode,
+    PythonFile,
+    calls_in,
+    keyword_of,
+    self_attribute,
+    walk_here,
+)
 
 DECORATORS: Final = {
     "tenacity.retry": "tenacity",
@@ -219,12 +227,20 @@ def _second_try(file: PythonFile, node: ast.Try) -> Iterator[RetryPlace]:
     function = file.function_of(node)
     tried = {ast.dump(call): call for part in node.body for call in calls_in(part) if call.args or call.keywords}
     for handler in node.handlers:
+        if any(_is_task_retry(call) for part in handler.body for call in calls_in(part)):
+            yield RetryPlace(handler, tuple(node.body), "Celery", handlers=(handler,), function=function)
+            continue
         for call in (one for part in handler.body for one in calls_in(part)):
             if ast.dump(call) in tried:
                 first = tried[ast.dump(call)]
                 yield RetryPlace(call, (first,), handlers=(handler,))
             elif function is not None and file.function_named(call.func) is function:
                 yield RetryPlace(call, tuple(node.body), handlers=(handler,), function=function)
+
+
+def _is_task_retry(call: ast.Call) -> bool:
+    """`self.retry(...)` in a task that is bound: it is put into the queue again."""
+    return isinstance(call.func, ast.Attribute) and self_attribute(call.func) == "self.retry"
 
 
 def ceiling_of(call: ast.Call, *names: str) -> bool:
