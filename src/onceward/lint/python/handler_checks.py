@@ -12,7 +12,7 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import effect_of
-from onceward.lint.python.names import FUNCTIONS, PythonFile, calls_in, walk_here, word_set
+from onceward.lint.python.names import FUNCTIONS, PythonFile, Scope, calls_in, walk_here, word_set
 
 _ROUTES: Final = frozenset({"route", "post", "api_route", "add_route", "view", "websocket_route"})
 _KEEPS: Final = re.compile(
@@ -127,9 +127,11 @@ def _is_guard(
 ) -> bool:
     """Whether it is about doing something once, and not about remembering an answer that may be computed again."""
     where, key = kept
-    scope = file.scope_of(function.body[0])
-    if where in scope.values:
-        return False  # Made in this very call: nobody else looks into it.
+    scope: Scope | None = file.scope_of(function.body[0])
+    while scope is not None and isinstance(scope.node, FUNCTIONS):
+        if where in scope.values:
+            return False  # Made in this very call: nobody else looks into it.
+        scope = scope.parent
     owner = file.class_of(function)
     names = f"{key} {function.name} {owner.name if owner else ''} {where}".lower()
     key_node = node.args[0] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None

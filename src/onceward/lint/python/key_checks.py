@@ -21,7 +21,7 @@ from onceward._core.key_lint import lint_recipe
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_places import KeyPlace, is_key_name, is_under_missing_key, key_places
-from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, word_set
+from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, walk_here, word_set
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
 
 PARTS_MAX: Final = 400
@@ -106,7 +106,7 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
             part.node,
             f"a new key for every attempt: {text} is inside the retry. Make the key once, before the first attempt",
         )
-    if part.code == "OW102" and (place.is_kept or place.is_fallback or _is_kept(file, place)):
+    if part.code == "OW102" and (place.is_kept or place.is_fallback or place.is_returned or _is_kept(file, place)):
         return None
     if part.code == "OW101" and place.is_fallback and place.is_kept:
         return None
@@ -153,7 +153,7 @@ def _parts(file: PythonFile, value: ast.expr) -> Iterator[Part]:
         seen.add(id(node))
         match node:
             case ast.Call():
-                part = _of_call(file, node)
+                part = _of_call(file, node) or _of_local_call(file, node)
                 if part is not None:
                     yield part
                 else:
@@ -197,6 +197,26 @@ def _of_call(file: PythonFile, call: ast.Call) -> Part | None:
         return Part("OW102", call, name)
     if _PROCESS.fullmatch(name):
         return Part("OW105", call, name)
+    return None
+
+
+def _of_local_call(file: PythonFile, call: ast.Call) -> Part | None:
+    """A function of this file that returns something made afresh: it is judged where it is called."""
+    function = file.function_named(call.func)
+    if function is None or isinstance(function, ast.Lambda):
+        return None
+    part = file.remembered("returned", function, lambda: _returned(file, function))
+    return None if part is None else Part(part.code, call, part.what)
+
+
+def _returned(file: PythonFile, function: FunctionNode) -> Part | None:
+    for one in walk_here(function):
+        value = one.value if isinstance(one, ast.Return) else None
+        wrappers = (ast.Call, ast.Attribute, ast.JoinedStr, ast.FormattedValue)
+        for inner in ast.walk(value) if isinstance(value, wrappers) else ():
+            part = _of_call(file, inner) if isinstance(inner, ast.Call) else None
+            if part is not None:
+                return part
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from onceward._core.key_ingredients import words_of
@@ -42,6 +42,8 @@ class KeyPlace:
     """Assigned to an attribute or a field: it may well be stored with the thing that it names."""
     is_fallback: bool = False
     """Used only if the caller brings none."""
+    is_returned: bool = False
+    """Given back by a function that makes keys: whoever calls it may store it."""
 
 
 def is_key_name(name: str | None) -> bool:
@@ -77,7 +79,7 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[KeyPlace]:
         case ast.Return() if node.value is not None:
             function = file.function_of(node)
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _makes_keys(function.name):
-                yield KeyPlace(node.value, node.value)
+                yield KeyPlace(node.value, node.value, is_returned=True)
 
 
 def _places_in_call(file: PythonFile, call: ast.Call) -> Iterator[KeyPlace]:
@@ -158,7 +160,7 @@ def _without_fallback(place: KeyPlace) -> KeyPlace:
     """`given or str(uuid4())`, `given if given else ...`: the caller may bring a key that is the same every time."""
     value = place.value
     if (isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or)) or isinstance(value, ast.IfExp):
-        return KeyPlace(value, place.node, place.is_template, place.is_reference, place.is_kept, is_fallback=True)
+        return replace(place, is_fallback=True)
     return place
 
 

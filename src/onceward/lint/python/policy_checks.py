@@ -228,7 +228,7 @@ def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> It
 
 def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: RetryPlace) -> Iterator[Finding]:
     sleeps = [call for body in place.bodies for call in calls_in(body) if file.dotted(call.func) in _SLEEPS]
-    if not sleeps or not _touches_network(file, place):
+    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop):
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     if endless and not _gives_up(place):
@@ -236,9 +236,30 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
         yield file.finding("OW114", loop, message)
     # A pause that is computed elsewhere may have jitter; one that is spelt out has none.
     for sleep in sleeps[:1]:
-        if sleep.args and _is_spelt_out(file, sleep.args[0]) and not _names_chance(place):
+        if (
+            sleep.args
+            and not _is_poll(sleep.args[0])
+            and _is_spelt_out(file, sleep.args[0])
+            and not _names_chance(place)
+        ):
             message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
+
+
+def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
+    """Whether a block around it ends it: `with move_on_after(20):`, `async with timeout(5):`."""
+    return any(
+        isinstance(one, ast.With | ast.AsyncWith)
+        and any(
+            re.search(r"timeout|fail_after|move_on_after|deadline", file.text(item.context_expr)) for item in one.items
+        )
+        for one in file.above(loop)
+    )
+
+
+def _is_poll(pause: ast.expr) -> bool:
+    """A fixed pause of less than a second waits for something near to be ready; nobody retries a service so."""
+    return isinstance(pause, ast.Constant) and isinstance(pause.value, int | float) and pause.value < 1
 
 
 def _gives_up(place: RetryPlace) -> bool:
