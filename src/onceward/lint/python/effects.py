@@ -22,6 +22,13 @@ _READ_PATHS: Final = re.compile(
     r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health",
     re.IGNORECASE,
 )
+_ASKERS: Final = re.compile(
+    r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check)_|chat|completion|embed|predict|infer|token|"
+    r"login|auth|prompt|llm",
+    re.IGNORECASE,
+)
+"""Functions and classes that ask, by their names."""
+_KEY_SUFFIXES: Final = ("_delivery_id", "_event_id", "_message_id", "_request_id", "_reference_id", "_delivery")
 _MODELS: Final = frozenset(
     {"openai", "anthropic", "cohere", "mistralai", "groq", "litellm", "google", "ollama", "together"}
 )
@@ -137,6 +144,10 @@ def _is_post(call: ast.Call, name: str, root: str, method: str) -> bool:
 
 def _only_asks(file: PythonFile, call: ast.Call) -> bool:
     """Whether the address says that the request asks and changes nothing."""
+    function = file.function_of(call)
+    owner = file.class_of(call)
+    if _ASKERS.search(getattr(function, "name", "")) or (owner and _ASKERS.search(owner.name)):
+        return True
     address = keyword_of(call, "url") or next((one for one in call.args if not _is_verb(one)), None)
     if address is None:
         return False
@@ -188,9 +199,20 @@ def _holds_key(file: PythonFile, value: ast.expr) -> bool:
     for one in (value, *file.values_of(value)):
         if isinstance(one, ast.Dict):
             for key in one.keys:
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and words_of(key.value) in _KEY_FIELDS:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and is_key_field(key.value):
                     return True
     return False
+
+
+def is_key_field(name: str) -> bool:
+    """Whether the other side can know a request again by a header or a member of this name."""
+    words = words_of(name)
+    return words in _KEY_FIELDS or words.endswith(_KEY_SUFFIXES)
+
+
+def names_asker(name: str) -> bool:
+    """Whether a function or class of this name asks, and changes nothing."""
+    return bool(_ASKERS.search(name))
 
 
 def keyword_is_headers(file: PythonFile, value: ast.expr) -> bool:

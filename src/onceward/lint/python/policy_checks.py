@@ -41,6 +41,7 @@ _HTTP_ERRORS: Final = frozenset(
     }
 )
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
+_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|ready|health|healthy|until|alive)(?:_|$)")
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
 _NETWORK: Final = word_set(
     "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
@@ -227,8 +228,14 @@ def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> It
 
 
 def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: RetryPlace) -> Iterator[Finding]:
-    sleeps = [call for body in place.bodies for call in calls_in(body) if file.dotted(call.func) in _SLEEPS]
-    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop):
+    tried = {part for handler in place.handlers for part in getattr(file.parents.get(handler), "body", ())}
+    sleeps = [
+        call
+        for body in place.bodies
+        for call in calls_in(body)
+        if file.dotted(call.func) in _SLEEPS and not tried & {*file.above(call)}
+    ]
+    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop) or _waits_for_something(file, loop):
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     if endless and not _gives_up(place):
@@ -255,6 +262,12 @@ def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
         )
         for one in file.above(loop)
     )
+
+
+def _waits_for_something(file: PythonFile, loop: ast.AST) -> bool:
+    """`wait_for_port`, `poll_until_ready`: such a loop asks again on purpose, and is nobody's storm."""
+    function = file.function_of(loop)
+    return bool(_WAITERS.search(words_of(getattr(function, "name", ""))))
 
 
 def _is_poll(pause: ast.expr) -> bool:

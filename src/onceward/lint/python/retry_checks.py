@@ -10,7 +10,7 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.effects import is_unkeyed_effect
+from onceward.lint.python.effects import is_key_field, is_unkeyed_effect, names_asker
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, word_set
 from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places
 
@@ -136,7 +136,21 @@ def _transport(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
 
 
 def _keyed_nearby(file: PythonFile, node: ast.AST) -> bool:
-    return "idempot" in file.source.text.lower() and file.class_of(node) is not None
+    """Whether the file sends something by which a request is known again, or the client only asks for tokens."""
+    owner, function = file.class_of(node), file.function_of(node)
+    if names_asker(getattr(owner, "name", "")) or names_asker(getattr(function, "name", "")):
+        return True
+    return file.remembered("fields", file.tree, lambda: _sends_key(file))
+
+
+def _sends_key(file: PythonFile) -> bool:
+    if "idempot" in file.source.text.lower():
+        return True
+    for one in file.nodes:
+        text = one.value if isinstance(one, ast.Constant) else getattr(one, "id", "")
+        if isinstance(text, str) and len(text) < 60 and is_key_field(text.upper().removesuffix("_HEADER")):
+            return True
+    return False
 
 
 def _client(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
