@@ -5,6 +5,7 @@ Checking one Python file: parse it within limits, and ask every check.
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -27,6 +28,8 @@ CHECKS: Final[tuple[Callable[[PythonFile], Iterator[Finding]], ...]] = (
     check_gates,
     check_handlers,
 )
+_VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""A file may need a later one than the linter runs on."""
 LINES_MAX: Final = 50_000
 """Of one file: nobody wrote more by hand, and a tree of so many takes hundreds of megabytes."""
 
@@ -48,7 +51,9 @@ def check_python(source: Source) -> Iterator[Finding]:
         if "too many" in error.msg or "nested" in error.msg:
             yield source.finding(TOO_LARGE, line, column, column + 1, f"nests too deeply to be parsed: {error.msg}")
         else:
-            yield source.finding(CANNOT_PARSE, line, column, column + 1, f"cannot be parsed: {error.msg}")
+            yield source.finding(
+                CANNOT_PARSE, line, column, column + 1, f"cannot be parsed by Python {_VERSION}: {error.msg}"
+            )
         return
     except (RecursionError, MemoryError):
         yield source.finding(TOO_LARGE, 1, 1, 2, "nests too deeply to be checked. Exclude it if it is generated")

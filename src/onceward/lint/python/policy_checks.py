@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
+from onceward.lint.python.names import FUNCTIONS, PythonFile, calls_in, keyword_of, walk_here, word_set
 from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, retry_places
 
 PERMANENT: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422, 451})
@@ -69,7 +69,11 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             name = words_of(getattr(target, "id", "") or getattr(target, "attr", ""))
-            if _RETRY_LISTS.search(name) and _STATUS_WORDS.search(name) and not re.search(r"\bnon|not|never|no_", name):
+            if (
+                _RETRY_LISTS.search(name)
+                and _STATUS_WORDS.search(name)
+                and not re.search(r"(?:^|_)(?:non?|not|never|dont|un|exclude)_?(?:retr|_)|(?:^|_)no_?retr", name)
+            ):
                 lists.append((name, node.value))
     elif isinstance(node, ast.Call):
         lists += [(one.arg, one.value) for one in node.keywords if one.arg in _STATUS_ARGUMENTS]
@@ -131,21 +135,21 @@ def _retried_statuses_in(file: PythonFile, place: RetryPlace) -> Iterator[Findin
                 or (isinstance(operator, ast.Eq) and number in PERMANENT)
                 or (isinstance(operator, ast.In) and bool(_permanent_in(file, value)))
             )
-            if wrong and not _changes_credentials(one):
+            if wrong and not _changes_credentials([one] if number not in (401, 403) else place.bodies):
                 message = f"tries again when {file.text(test)}: another attempt does not change a 4xx. Let it surface"
                 yield file.finding("OW113", test, message)
 
 
-def _changes_credentials(node: ast.If) -> bool:
+def _changes_credentials(parts: Sequence[ast.AST]) -> bool:
     """After a 401, a fresh token makes another request of it: that is no blind retry."""
-    words = " ".join(getattr(one, "attr", "") or getattr(one, "id", "") for part in node.body for one in ast.walk(part))
+    words = " ".join(getattr(one, "attr", "") or getattr(one, "id", "") for part in parts for one in ast.walk(part))
     return bool(re.search(r"token|refresh|auth|login|credential|relog", words, re.IGNORECASE))
 
 
 def _all_http_errors(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     """A library that retries every HTTP error, around a function that raises for each status."""
     policy = place.policy
-    if policy is None or not _raises_for_status(place) or keyword_of(policy, "giveup", "retry_error_callback"):
+    if policy is None or not _raises_for_status(file, place) or keyword_of(policy, "giveup", "retry_error_callback"):
         return
     caught: list[ast.expr] = []
     if place.library == "backoff" and len(policy.args) > 1:
@@ -166,12 +170,24 @@ def _all_http_errors(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
                 yield file.finding("OW113", each, f"{message}. Retry by status")
 
 
-def _raises_for_status(place: RetryPlace) -> bool:
+def _raises_for_status(file: PythonFile, place: RetryPlace) -> bool:
     return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr == "raise_for_status"
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "raise_for_status"
+        and not _is_conditional(file, call)
         for body in place.bodies
         for call in calls_in(body)
     )
+
+
+def _is_conditional(file: PythonFile, node: ast.AST) -> bool:
+    """Whether it stands under a test, which may let only some statuses through."""
+    for one in file.above(node):
+        if isinstance(one, ast.If | ast.IfExp | ast.Match):
+            return True
+        if isinstance(one, FUNCTIONS):
+            return False
+    return False
 
 
 def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
