@@ -15,16 +15,18 @@ from onceward.lint.python.gate_checks import check_gates
 from onceward.lint.python.handler_checks import check_handlers
 from onceward.lint.python.key_checks import check_keys
 from onceward.lint.python.names import PythonFile
-from onceward.lint.python.policy_checks import check_policies
+from onceward.lint.python.pace_checks import check_pace
 from onceward.lint.python.retry_checks import check_unkeyed_retries
 from onceward.lint.python.rules import RULES
+from onceward.lint.python.status_checks import check_statuses
 from onceward.lint.source_file import Source
 
 CODES: Final = frozenset(rule.code for rule in RULES)
 CHECKS: Final[tuple[Callable[[PythonFile], Iterator[Finding]], ...]] = (
     check_keys,
     check_unkeyed_retries,
-    check_policies,
+    check_statuses,
+    check_pace,
     check_gates,
     check_handlers,
 )
