@@ -72,11 +72,10 @@ def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> It
                     f"{file.text(one.func)} has no jitter: all callers come back at once. Use wait_random_exponential"
                 )
                 finding = file.finding("OW115", one, message)
-                is_plain = isinstance(one.func, ast.Attribute) and one.func.attr == "wait_exponential"
-                fix = (
-                    file.edit(one.func, f"{ast.unparse(one.func.value)}.wait_random_exponential") if is_plain else None
-                )
-                yield replace(finding, fix=fix)
+                if isinstance(one.func, ast.Attribute) and one.func.attr == "wait_exponential":
+                    fix = file.edit(one.func, f"{ast.unparse(one.func.value)}.wait_random_exponential")
+                    finding = replace(finding, fix=fix)
+                yield finding
     elif place.library == "backoff":
         jitter = keyword_of(policy, "jitter")
         if isinstance(jitter, ast.Constant) and jitter.value is None:
@@ -84,8 +83,9 @@ def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> It
                 "OW115", jitter, "without jitter all callers come back at once. Leave full_jitter on"
             )
             module = policy.func.value if isinstance(policy.func, ast.Attribute) else None
-            fix = file.edit(jitter, f"{ast.unparse(module)}.full_jitter") if isinstance(module, ast.Name) else None
-            yield replace(finding, fix=fix)
+            if isinstance(module, ast.Name):
+                finding = replace(finding, fix=file.edit(jitter, f"{module.id}.full_jitter"))
+            yield finding
     elif place.library == "stamina":
         jitter = keyword_of(policy, "wait_jitter")
         if isinstance(jitter, ast.Constant) and jitter.value == 0:
