@@ -185,7 +185,7 @@ def _parts(file: PythonFile, value: ast.expr) -> Iterator[Part]:
 
 def _is_fallback(file: PythonFile, name: ast.expr, value: ast.expr) -> bool:
     """Whether a value is only for callers who bring no key; a name that means a key is judged where it is made."""
-    if isinstance(name, ast.Name) and is_key_name(name.id):
+    if is_key_name(name.id if isinstance(name, ast.Name) else getattr(name, "attr", "")):
         return True
     return file.is_parameter(name) and (isinstance(value, ast.BoolOp | ast.IfExp) or is_under_missing_key(file, value))
 

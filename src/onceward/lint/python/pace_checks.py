@@ -13,10 +13,9 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
-from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, retry_places
+from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, is_poll, retry_places
 
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
-_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|ready|health|healthy|until|alive)(?:_|$)")
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
 _NETWORK: Final = word_set(
     "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
@@ -103,9 +102,9 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
         call
         for body in place.bodies
         for call in calls_in(body)
-        if file.dotted(call.func) in _SLEEPS and not tried & {*file.above(call)}
+        if file.dotted(call.func) in _SLEEPS and not tried & {*file.above(call)} and not _is_before(file, call, place)
     ]
-    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop) or _waits_for_something(file, loop):
+    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop) or is_poll(file, loop):
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     if endless and not _gives_up(place):
@@ -115,12 +114,20 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
     for sleep in sleeps[:1]:
         if (
             sleep.args
-            and not _is_poll(sleep.args[0])
+            and not _is_short(sleep.args[0])
             and _is_spelt_out(file, sleep.args[0])
             and not _names_chance(place)
         ):
             message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
+
+
+def _is_before(file: PythonFile, sleep: ast.Call, place: RetryPlace) -> bool:
+    """Whether every round begins with this pause: that paces the calls, whether they fail or not."""
+    statement = file.parents.get(sleep)
+    statement = file.parents.get(statement) if isinstance(statement, ast.Await) else statement
+    first = min((getattr(file.parents.get(one), "lineno", 0) for one in place.handlers), default=0)
+    return statement in place.bodies and sleep.lineno < first
 
 
 def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
@@ -134,13 +141,7 @@ def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
     )
 
 
-def _waits_for_something(file: PythonFile, loop: ast.AST) -> bool:
-    """`wait_for_port`, `poll_until_ready`: such a loop asks again on purpose, and is nobody's storm."""
-    function = file.function_of(loop)
-    return bool(_WAITERS.search(words_of(getattr(function, "name", ""))))
-
-
-def _is_poll(pause: ast.expr) -> bool:
+def _is_short(pause: ast.expr) -> bool:
     """A fixed pause of less than a second waits for something near to be ready; nobody retries a service so."""
     return isinstance(pause, ast.Constant) and isinstance(pause.value, int | float) and pause.value < 1
 

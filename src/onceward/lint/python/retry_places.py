@@ -8,6 +8,7 @@ after an exception (or a response to be retried), and ends with the first succes
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ from onceward.lint.python.names import (
     keyword_of,
     self_attribute,
     walk_here,
+    word_set,
 )
 
 DECORATORS: Final = {
@@ -52,6 +54,11 @@ CALLERS: Final = {
     "backoff.on_exception()": "backoff",
 }
 """What is called with a function, and calls it again."""
+_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive)(?:_|$)")
+_CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
+_STATES: Final = word_set(
+    "running pending queued processing in_progress inprogress completed complete done finished succeeded ready active"
+)
 TASK_RETRIES: Final = frozenset({"autoretry_for", "retry_backoff"})
 """Arguments of a Celery task that make it run again by itself."""
 
@@ -182,10 +189,13 @@ def _ends_well(loop: ast.AST, one: ast.Try) -> bool:
     inside = [*one.body, *one.orelse]
     if any(isinstance(leaf, ast.Return | ast.Break) for part in inside for leaf in _until_loops(part)):
         return True
-    handled = {leaf for handler in one.handlers for leaf in ast.walk(handler)}
-    return any(isinstance(leaf, ast.Return | ast.Break) and leaf not in handled for leaf in _within_loop(loop)) or (
+    return any(isinstance(leaf, ast.Return | ast.Break) and _is_after(leaf, one) for leaf in _within_loop(loop)) or (
         isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant) and _success_ends(loop, one)
     )
+
+
+def _is_after(leaf: ast.AST, one: ast.Try) -> bool:
+    return getattr(leaf, "lineno", 0) > (one.end_lineno or one.lineno)
 
 
 def _success_ends(loop: ast.While, one: ast.Try) -> bool:
@@ -241,6 +251,24 @@ def _second_try(file: PythonFile, node: ast.Try) -> Iterator[RetryPlace]:
 def _is_task_retry(call: ast.Call) -> bool:
     """`self.retry(...)` in a task that is bound: it is put into the queue again."""
     return isinstance(call.func, ast.Attribute) and self_attribute(call.func) == "self.retry"
+
+
+def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+    """
+    Whether a loop asks again until something is ready, and not because something failed: its function says so
+    (`wait_for_port`), its test reads a clock, or it compares with `"running"`.
+    """
+    function = file.function_of(loop)
+    if _WAITERS.search(words_of(getattr(function, "name", ""))):
+        return True
+    if isinstance(loop, ast.While) and any(_CLOCK.search(file.dotted(call.func)) for call in calls_in(loop.test)):
+        return True
+    for node in _within_loop(loop):
+        for one in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+            texts = {leaf.value for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
+            if any(isinstance(text, str) and text.lower() in _STATES for text in texts):
+                return True
+    return False
 
 
 def ceiling_of(call: ast.Call, *names: str) -> bool:

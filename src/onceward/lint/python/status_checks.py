@@ -13,9 +13,9 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.names import FUNCTIONS, PythonFile, calls_in, keyword_of, walk_here
-from onceward.lint.python.retry_places import RetryPlace, retry_places
+from onceward.lint.python.retry_places import RetryPlace, is_poll, retry_places
 
-PERMANENT: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422, 451})
+PERMANENT: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 414, 415, 422, 451})
 """
 Statuses that another attempt does not change. 409 is not here: several services say with it that the first attempt is
 still running.
@@ -49,7 +49,7 @@ def check_statuses(file: PythonFile) -> Iterator[Finding]:
     for place in retry_places(file):
         if place.library:
             yield from _all_http_errors(file, place)
-        elif isinstance(place.node, ast.For | ast.While | ast.AsyncFor):
+        elif isinstance(place.node, ast.For | ast.While | ast.AsyncFor) and not is_poll(file, place.node):
             yield from _retried_statuses_in(file, place)
 
 
