@@ -49,6 +49,9 @@ class TestFinding:
         (tmp_path / "app/pay.py").write_text(HAZARD)
         (tmp_path / "app/again").symlink_to(tmp_path / "app", target_is_directory=True)
         (tmp_path / "app/same.py").symlink_to(tmp_path / "app/pay.py")
+        (tmp_path / "others").mkdir()
+        (tmp_path / "others/theirs.py").write_text(HAZARD)
+        (tmp_path / "app/others").symlink_to(tmp_path / "others", target_is_directory=True)
         (tmp_path / "app/self.py").symlink_to(tmp_path / "app/self.py")
 
         report = lint(tmp_path / "app")
@@ -121,7 +124,9 @@ class TestReading:
         """
         (tmp_path / "long.py").write_text("x=1\n" * 1_000_000)
         (tmp_path / "many.py").write_text("\n" * 60_000)
-        monkeypatch.setattr(ast, "parse", lambda *_: pytest.fail("it was parsed"))
+        parsed: list[str] = []
+        monkeypatch.setattr(ast, "parse", lambda text, *_: parsed.append(text) or ast.Module([], []))
 
         assert codes(lint(tmp_path)) == ["OW903", "OW903"]
+        assert parsed == []
         assert (tmp_path / "long.py").stat().st_size > source_file.BYTES_MAX
