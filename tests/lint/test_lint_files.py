@@ -125,7 +125,12 @@ class TestReading:
         (tmp_path / "long.py").write_text("x=1\n" * 1_000_000)
         (tmp_path / "many.py").write_text("\n" * 60_000)
         parsed: list[str] = []
-        monkeypatch.setattr(ast, "parse", lambda text, *_: parsed.append(text) or ast.Module([], []))
+
+        def parse(text: str) -> ast.Module:
+            parsed.append(text)
+            return ast.Module([], [])
+
+        monkeypatch.setattr(ast, "parse", parse)
 
         assert codes(lint(tmp_path)) == ["OW903", "OW903"]
         assert parsed == []
