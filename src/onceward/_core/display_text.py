@@ -1,5 +1,5 @@
 """
-Plain words for what people read: what kind of value something is, and how long something took.
+Plain words for what people read: what kind of value something is, how long something took, and texts made harmless.
 """
 
 from __future__ import annotations
@@ -39,3 +39,10 @@ def format_seconds(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 ", " ")
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def escape_invisible(text: str) -> str:
+    """One line of text with everything invisible (controls, line ends, marks of direction) as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

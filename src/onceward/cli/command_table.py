@@ -22,6 +22,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 GROUPS = {
     "key": "make keys, and look at them before they do harm",
+    "lint": "find hazards in Python and SQL before they do harm; nothing is run",
     "records": "look at records, decide what is in doubt, tidy up",
     "dead": "look at operations that were given up, do them again, or let go of them",
     "contract": "print every default with its unit and reason, the limits, the guarantees and the refusals",

@@ -36,7 +36,7 @@ TO_DECIDE = (FINE, NO, USAGE, REFUSED, STORE)
 
 MEANINGS = {
     FINE: "fine",
-    NO: "no: not found, not healthy, failed again, not as promised, or a key with findings",
+    NO: "no: not found, not healthy, failed again, not as promised, or something was found",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
     STORE: "the store cannot be used (away, full, damaged, of another version), or the target cannot be reached",

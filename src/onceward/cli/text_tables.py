@@ -11,18 +11,13 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from onceward._core.display_text import escape_invisible as escape_invisible
+
 CELL_CHARACTERS_MAX = 40
 """Per cell of a table: seven columns still fit a wide terminal; `show` and --json have the whole text."""
 
 RESULT_CHARACTERS_MAX = 4_000
 """Of a result, in text: about a screen. --json has all of it."""
-
-
-def escape_invisible(text: str) -> str:
-    """One line of text with everything invisible (controls, line ends, marks of direction) as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def shorten(text: str, limit: int = CELL_CHARACTERS_MAX) -> str:

@@ -1,0 +1,217 @@
+"""
+OW114 and OW115: retries that never end, and retries that come all at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from onceward._core.key_ingredients import words_of
+from onceward.lint.findings import Finding
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
+from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, is_poll, retry_places
+
+_WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
+_SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
+_NETWORK: Final = word_set(
+    "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
+    " pika stripe socket websockets websocket http"
+)
+
+
+def check_pace(file: PythonFile) -> Iterator[Finding]:
+    """Whether the retries of a file end, and do not come all at once."""
+    for place in retry_places(file):
+        if place.library:
+            yield from _library_policy(file, place)
+        elif isinstance(place.node, ast.For | ast.While | ast.AsyncFor):
+            yield from _loop(file, place.node, place)
+
+
+def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
+    policy = place.policy
+    if place.library == "tenacity" and not isinstance(place.node, ast.Call) and place.function is not None:
+        yield file.finding(
+            "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
+        )
+        return
+    if policy is None:
+        return
+    stops = {
+        "tenacity": ("stop",),
+        "backoff": ("max_tries", "max_time"),
+        "retry": ("tries",),
+        "retrying": ("stop_max_attempt_number", "stop_max_delay", "stop_func", "stop"),
+    }.get(place.library)
+    name = file.dotted(policy.func)
+    if stops and (name in DECORATORS or f"{name}()" in BLOCKS):
+        positional = place.library == "retry" and len(policy.args) > 1
+        if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
+            return
+        if not positional and not ceiling_of(policy, *stops) and not _is_forever_on_purpose(file, policy, stops):
+            yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
+    yield from _library_jitter(file, place, policy)
+
+
+def _is_forever_on_purpose(file: PythonFile, policy: ast.Call, stops: tuple[str, ...]) -> bool:
+    given = keyword_of(policy, *stops)
+    return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+
+
+def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
+    if place.library == "tenacity":
+        wait = keyword_of(policy, "wait")
+        for one in (wait, *file.values_of(wait)) if wait is not None else ():
+            if isinstance(one, ast.Call) and file.dotted(one.func).removeprefix("tenacity.") in _WAITS_WITHOUT_JITTER:
+                message = (
+                    f"{file.text(one.func)} has no jitter: all callers come back at once. Use wait_random_exponential"
+                )
+                finding = file.finding("OW115", one, message)
+                if isinstance(one.func, ast.Attribute) and one.func.attr == "wait_exponential":
+                    fix = file.edit(one.func, f"{ast.unparse(one.func.value)}.wait_random_exponential")
+                    finding = replace(finding, fix=fix)
+                yield finding
+    elif place.library == "backoff":
+        jitter = keyword_of(policy, "jitter")
+        if isinstance(jitter, ast.Constant) and jitter.value is None:
+            finding = file.finding(
+                "OW115", jitter, "without jitter all callers come back at once. Leave full_jitter on"
+            )
+            module = policy.func.value if isinstance(policy.func, ast.Attribute) else None
+            if isinstance(module, ast.Name):
+                finding = replace(finding, fix=file.edit(jitter, f"{module.id}.full_jitter"))
+            yield finding
+    elif place.library == "stamina":
+        jitter = keyword_of(policy, "wait_jitter")
+        if isinstance(jitter, ast.Constant) and jitter.value == 0:
+            yield file.finding("OW115", jitter, "without jitter all callers come back at once. Leave it on")
+    elif place.library == "Celery":
+        jitter = keyword_of(policy, "retry_jitter")
+        if isinstance(jitter, ast.Constant) and jitter.value is False:
+            finding = file.finding("OW115", jitter, "without jitter all tasks come back at once. Leave it on")
+            yield replace(finding, fix=file.edit(jitter, "True"))
+
+
+def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: RetryPlace) -> Iterator[Finding]:
+    tried = {part for handler in place.handlers for part in getattr(file.parents.get(handler), "body", ())}
+    sleeps = [
+        call
+        for body in place.bodies
+        for call in calls_in(body)
+        if file.dotted(call.func) in _SLEEPS and not tried & {*file.above(call)} and not _is_before(file, call, place)
+    ]
+    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop) or is_poll(file, loop):
+        return
+    endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+    if endless and not _gives_up(place):
+        message = "tries again for ever: nothing in the loop counts attempts or time. Give it a ceiling of both"
+        yield file.finding("OW114", loop, message)
+    # A pause that is computed elsewhere may have jitter; one that is spelt out has none.
+    for sleep in sleeps[:1]:
+        if (
+            sleep.args
+            and not _is_short(sleep.args[0])
+            and _is_spelt_out(file, sleep.args[0])
+            and not _names_chance(place)
+        ):
+            message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
+            yield file.finding("OW115", sleep, message)
+
+
+def _is_before(file: PythonFile, sleep: ast.Call, place: RetryPlace) -> bool:
+    """Whether every round begins with this pause: that paces the calls, whether they fail or not."""
+    statement = file.parents.get(sleep)
+    statement = file.parents.get(statement) if isinstance(statement, ast.Await) else statement
+    first = min((getattr(file.parents.get(one), "lineno", 0) for one in place.handlers), default=0)
+    return statement in place.bodies and sleep.lineno < first
+
+
+def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
+    """Whether a block around it ends it: `with move_on_after(20):`, `async with timeout(5):`."""
+    return any(
+        isinstance(one, ast.With | ast.AsyncWith)
+        and any(
+            re.search(r"timeout|fail_after|move_on_after|deadline", file.text(item.context_expr)) for item in one.items
+        )
+        for one in file.above(loop)
+    )
+
+
+def _is_short(pause: ast.expr) -> bool:
+    """A fixed pause of less than a second waits for something near to be ready; nobody retries a service so."""
+    return isinstance(pause, ast.Constant) and isinstance(pause.value, int | float) and pause.value < 1
+
+
+def _gives_up(place: RetryPlace) -> bool:
+    """Whether something in the loop can end it besides success: a raise, or a test with a way out."""
+    for handler in place.handlers:
+        if any(isinstance(one, ast.Raise | ast.Return | ast.Break) for part in handler.body for one in walk_here(part)):
+            return True
+    for body in place.bodies:
+        for one in walk_here(body):
+            if isinstance(one, ast.Raise):
+                return True
+            if isinstance(one, ast.AugAssign):
+                return True  # Something is counted.
+    return place.statuses_only
+
+
+def _touches_network(file: PythonFile, place: RetryPlace) -> bool:
+    for body in place.bodies:
+        for call in calls_in(body):
+            name = file.dotted(call.func)
+            if name.split(".")[0].removesuffix("()") in _NETWORK:
+                return True
+            method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            spelt = words_of(getattr(owner, "attr", "") or getattr(owner, "id", ""))
+            if method in ("get", "post", "put", "patch", "delete", "request", "fetch", "send") and re.search(
+                r"(?:^|_)(?:session|client|http|api)$", spelt
+            ):
+                return True
+    return False
+
+
+def _is_spelt_out(file: PythonFile, value: ast.expr) -> bool:
+    """Numbers, names of this file and arithmetic: no call in it that could roll dice."""
+    todo, seen = [value], 0
+    while todo and seen < 50:
+        seen += 1
+        node = todo.pop()
+        if isinstance(node, ast.Call) and file.dotted(node.func) not in (
+            "min",
+            "max",
+            "float",
+            "int",
+            "pow",
+            "math.pow",
+            "round",
+        ):
+            return False
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            return False
+        if isinstance(node, ast.Name):
+            values = file.values_of(node)
+            if file.is_parameter(node) and not values:
+                continue
+            todo += values
+            continue
+        todo += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+    return True
+
+
+def _names_chance(place: RetryPlace) -> bool:
+    for body in place.bodies:
+        for one in ast.walk(body):
+            text = getattr(one, "attr", "") or getattr(one, "id", "")
+            if isinstance(text, str) and re.search(
+                r"random|jitter|uniform|retry_after|retryafter", text, re.IGNORECASE
+            ):
+                return True
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and "retry-after" in one.value.lower():
+                return True
+    return False
