@@ -20,7 +20,9 @@ from onceward.lint.rule_table import all_rules
 
 
 def _python(args: argparse.Namespace) -> int:
-    report = lint_files(args.paths, settings_of(args), suffixes=(".py", ".pyi"), check=check_python, codes=CODES)
+    report = lint_files(
+        args.paths, settings_of(args), suffixes=(".py",), check=check_python, codes=CODES, tests=args.tests
+    )
     if not report.files:
         print_note("onceward: there are no Python files there")
     if args.fix:
@@ -74,6 +76,7 @@ COMMANDS = (
         arguments=(
             Argument("paths", "files, and folders to look through", nargs="+", type=Path, metavar="PATH"),
             *FINDING_ARGUMENTS,
+            Argument("--tests", "look at tests, too (test_*.py, conftest.py, tests/)", action="store_true"),
             Argument("--fix", "put right what can be with certainty, and show the rest", action="store_true"),
         ),
         examples=(
@@ -84,7 +87,8 @@ COMMANDS = (
         more=(
             "Settings are in pyproject.toml, under [tool.onceward.lint]: select, ignore, exclude, per-file-ignores.\n"
             "A line that may stay says so: `# onceward: ignore[OW101] the reason`. Folders that begin with a dot,\n"
-            "venv, build, dist, node_modules and site-packages are looked into only if they are named."
+            "venv, build, dist, node_modules and site-packages are looked into only if they are named;\n"
+            "tests, which make keys afresh on purpose, with --tests."
         ),
     ),
     Command(

@@ -7,6 +7,7 @@ Links to folders are not followed, so that a loop of them ends; a file that is r
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -25,12 +26,20 @@ FOLDERS_LEFT_OUT: Final = frozenset(
 )
 """Not looked into, unless named: what others wrote, or a machine did. So are folders that begin with a dot."""
 
+_TEST_FILE = re.compile(r"test_.*|.*_test\.py|tests?\.py|conftest\.py")
+
 
 def find_files(
-    paths: Iterable[Path], suffixes: Sequence[str], is_excluded: Callable[[Path], bool] = lambda path: False
+    paths: Iterable[Path],
+    suffixes: Sequence[str],
+    is_excluded: Callable[[Path], bool] = lambda path: False,
+    *,
+    tests: bool = True,
 ) -> Iterator[Path]:
     """
     The files to look at, each once, in order. A file that is named itself is looked at whatever its ending.
+
+    With `tests=False`, tests below a folder that is named are left out: they make keys afresh on purpose.
 
     Raises ConfigurationError for a path that is not there: a typing mistake must not look like a clean result.
     """
@@ -38,16 +47,17 @@ def find_files(
     for path in paths:
         if not os.path.lexists(path):
             raise ConfigurationError(f"there is no file or folder {str(path)!r}. Check the path")
-        for file in _below(path, suffixes) if path.is_dir() else (path,):
+        for file in _below(path, suffixes, tests=tests) if path.is_dir() else (path,):
             identity = os.path.realpath(file)
             if identity not in seen and not is_excluded(file):
                 seen.add(identity)
                 yield file
 
 
-def _below(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
+def _below(folder: Path, suffixes: Sequence[str], *, tests: bool) -> Iterator[Path]:
+    left_out = FOLDERS_LEFT_OUT if tests else FOLDERS_LEFT_OUT | {"test", "tests"}
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in FOLDERS_LEFT_OUT)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in left_out)
         for name in sorted(files):
-            if name.endswith(tuple(suffixes)):
+            if name.endswith(tuple(suffixes)) and (tests or not _TEST_FILE.fullmatch(name)):
                 yield Path(root, name)

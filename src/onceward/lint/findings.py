@@ -104,7 +104,7 @@ LINTER_RULES: Final = (
         "the file is too large, or nested too deeply, to be checked",
         "Parsers take memory for every token, and crash on texts that nest deeply, so there are limits. Such files\n"
         "are nearly always generated: exclude them.",
-        "depth = " + "-" * 1200 + "1\n",
+        "depth = " + "(" * 250 + "1" + ")" * 250 + "\n",
         "depth = 1\n",
     ),
     Rule(
@@ -120,8 +120,8 @@ LINTER_RULES: Final = (
         BAD_IGNORE,
         "bad-ignore",
         "an ignore without a reason, without codes, or with an unknown code",
-        "An ignore is a statement that somebody looked, so it names what is ignored and says why:\n"
-        "`# onceward: ignore[OW101] the key is stored before the first attempt`. One that does not is not obeyed.",
+        "An ignore is a statement that somebody looked, so it names what is ignored and says why: `# onceward:\n"
+        "ignore[OW101] the key is stored before the first attempt`. One that does not is not obeyed.",
         "limit = 3  # onceward: ignore[OW101]\n",
         "limit = 3\n",
     ),

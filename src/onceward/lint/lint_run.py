@@ -35,13 +35,19 @@ class LintReport:
 
 
 def lint_files(
-    paths: Iterable[Path], settings: Settings, *, suffixes: Sequence[str], check: Check, codes: frozenset[str]
+    paths: Iterable[Path],
+    settings: Settings,
+    *,
+    suffixes: Sequence[str],
+    check: Check,
+    codes: frozenset[str],
+    tests: bool = True,
 ) -> LintReport:
-    """Look at every file with a check that looks for these codes, each file by itself."""
+    """Look at every file with a check that looks for these codes, each file by itself; at tests only if wanted."""
     told: list[Finding] = []
     sources: dict[str, Source] = {}
     files = 0
-    for path in find_files(paths, suffixes, settings.is_excluded):
+    for path in find_files(paths, suffixes, settings.is_excluded, tests=tests):
         files += 1
         source = read_source(path, path.as_posix())
         if isinstance(source, Finding):

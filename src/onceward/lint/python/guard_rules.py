@@ -1,0 +1,180 @@
+"""
+OW120 to OW132 in words: gates, webhook handlers, and guards that do not guard.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onceward.lint.findings import Rule, Severity
+
+GUARD_RULES: Final = (
+    Rule(
+        "OW120",
+        "effect-without-guarantee",
+        "a gated function with an effect outside, and no guarantee that was declared",
+        "Without one the gate must assume the worst (`blind`): a crash in the middle leaves the operation in doubt,\n"
+        "and somebody has to decide. If the other side honours keys, say `keyed` and pass one on; if it can be\n"
+        "asked, say `probed`. If it really is `blind`, say so: then it was a choice.",
+        """\
+import httpx
+
+from onceward import Gate
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+
+
+@gate.once(key="charge:{order_id}")
+def charge(order_id: str, cents: int) -> int:
+    return httpx.post("https://api.example.com/charges", json={"cents": cents}).status_code
+""",
+        """\
+import httpx
+
+from onceward import Gate, Operation
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+
+
+@gate.once(key="charge:{order_id}", guarantee="keyed")
+def charge(operation: Operation, order_id: str, cents: int) -> int:
+    headers = {"Idempotency-Key": operation.downstream_key()}
+    return httpx.post("https://api.example.com/charges", json={"cents": cents}, headers=headers).status_code
+""",
+    ),
+    Rule(
+        "OW121",
+        "generator-under-gate",
+        "a generator under a gate or a retry policy",
+        "Calling a generator runs nothing: its work happens when somebody goes through it, after the gate has\n"
+        "stored its answer. The gate refuses it when the line runs; this says so before. Use `gate.hold` for a\n"
+        "stream, or return a list.",
+        """\
+from onceward import Gate
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+
+
+@gate.once(key="export:{run_id}")
+def export(run_id: str):
+    for row in range(3):
+        yield row
+""",
+        """\
+from onceward import Gate
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+
+
+@gate.once(key="export:{run_id}")
+def export(run_id: str) -> list[int]:
+    return list(range(3))
+""",
+    ),
+    Rule(
+        "OW122",
+        "window-on-money",
+        "a time window in front of a payment",
+        "A window forgets: after it, the same request runs again, by design. That is right for a search box and\n"
+        "wrong for money. Use a key.",
+        """\
+from onceward import Gate
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+recent = gate.window("charge", seconds=300)
+""",
+        """\
+from onceward import Gate
+
+gate = Gate("sqlite:///shop.db", scope="live:shop")
+recent = gate.window("suggestions", seconds=300)
+""",
+    ),
+    Rule(
+        "OW130",
+        "webhook-processes-first",
+        "a webhook handler that works on an event before it is stored",
+        "If the work takes longer than the sender waits, or fails after half of it, the event comes again and the\n"
+        "first half is done twice. Verify the signature, store the event by its id, answer 200, and work on it\n"
+        "later.",
+        """\
+from flask import Flask, request
+
+from shop import fulfill_order
+
+app = Flask(__name__)
+
+
+@app.post("/webhooks/stripe")
+def stripe_webhook():
+    event = request.get_json()
+    fulfill_order(event["data"]["object"]["id"])
+    return {"received": True}
+""",
+        """\
+from flask import Flask, request
+
+from shop import inbox
+
+app = Flask(__name__)
+
+
+@app.post("/webhooks/stripe")
+def stripe_webhook():
+    event = request.get_json()
+    is_new = inbox.add(event["id"], event)
+    return {"received": True, "duplicate": not is_new}
+""",
+    ),
+    Rule(
+        "OW131",
+        "check-then-set-guard",
+        "a guard that looks first, acts, and remembers afterwards",
+        "Two callers who look at the same time both find nothing, and both act; and a crash between the act and the\n"
+        "note forgets that it was done. Claim the key first, in one step that only one caller can win: a unique\n"
+        "insert, `SET ... NX`, or a gate.",
+        """\
+class IdempotentClient:
+    def __init__(self, cache):
+        self.cache = cache
+
+    def execute(self, operation, idempotency_key):
+        cached = self.cache.get(idempotency_key)
+        if cached:
+            return cached
+        result = operation()
+        self.cache.set(idempotency_key, result, ttl=86400)
+        return result
+""",
+        """\
+from onceward import Gate
+
+
+class IdempotentClient:
+    def __init__(self, gate: Gate):
+        self.gate = gate
+
+    def execute(self, operation, idempotency_key):
+        return self.gate.run(idempotency_key, operation)
+""",
+    ),
+    Rule(
+        "OW132",
+        "derive-per-event",
+        "a balance that is derived after every event",
+        "Deriving replays the verified deltas, so it costs more with each of them. Derive when somebody asks, at a\n"
+        "scheduled reconciliation, or before a receipt or an invoice.",
+        """\
+def ingest(ledger, events):
+    for event in events:
+        ledger.emit(event.customer, -1, "call", reference_id=event.id)
+        print(ledger.derive(event.customer))
+""",
+        """\
+def ingest(ledger, events):
+    for event in events:
+        ledger.emit(event.customer, -1, "call", reference_id=event.id)
+""",
+        Severity.WARNING,
+    ),
+)

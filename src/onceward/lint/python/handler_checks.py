@@ -1,0 +1,180 @@
+"""
+OW130 to OW132: handlers and guards that do not hold what they seem to.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from onceward._core.key_ingredients import words_of
+from onceward.lint.findings import Finding
+from onceward.lint.python.effects import effect_of
+from onceward.lint.python.names import FUNCTIONS, PythonFile, Scope, calls_in, walk_here, word_set
+
+_ROUTES: Final = frozenset({"route", "post", "api_route", "add_route", "view", "websocket_route"})
+_KEEPS: Final = re.compile(
+    r"^(?:save|insert|bulk_create|create|get_or_create|update_or_create|add|put|execute|executemany|commit|delay|"
+    r"apply_async|enqueue|enqueue_\w+|send_task|add_task|publish|produce|send_message|push|lpush|rpush|xadd|receive|"
+    r"store|persist|record|insert_one|send|submit|defer|kiq|schedule|set|setnx|claim|merge|flush|start_workflow)(?:_\w+)?$"
+)
+_WORKS: Final = re.compile(
+    r"^(?:process|handle|fulfil|fulfill|provision|ship|apply|dispatch|run|perform|settle|credit|grant)(?:_\w+)?$"
+)
+_GUARD_WORDS: Final = re.compile(
+    r"idempot|dedup|processed|seen|already|event_id|message_id|delivery_id|request_hash|webhook_id|once"
+)
+_LOOKS: Final = word_set("get exists has contains sismember hexists hget aget has_key")
+_INNER_LOOKS: Final = word_set("sismember hexists hget")
+_SETS: Final = word_set("set setex put aset add sadd hset append")
+_STORES: Final = re.compile(r"cache|redis|memcache|store|seen|processed|results|kv|db\b|_r\b|dedup|handled")
+
+
+def check_handlers(file: PythonFile) -> Iterator[Finding]:
+    """What is wrong with the handlers and guards of a file."""
+    for node in file.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if _is_webhook(node):
+                yield from _processes_first(file, node)
+            yield from _check_then_set(file, node)
+            yield from _derives_per_event(file, node)
+
+
+def _is_webhook(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A route whose path or name says webhook."""
+    for decorator in function.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        named = call.func if call else decorator
+        method = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
+        path = call.args[0].value if call and call.args and isinstance(call.args[0], ast.Constant) else ""
+        hooks = "hook" in str(path).lower() or "webhook" in function.name.lower()
+        if hooks and (method in _ROUTES or method in ("csrf_exempt", "require_POST", "api_view")):
+            return True
+    return False
+
+
+def _processes_first(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+    for call in calls_in(function):
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        effect = effect_of(file, call)
+        if not effect and _KEEPS.match(words_of(method)):
+            return
+        if effect == "INSERT" or any(re.search(r"inbox|queue|background", file.text(one.func), re.I) for one in [call]):
+            return
+        if effect or (_WORKS.match(words_of(method)) and (call.args or call.keywords)):
+            if _only_verifies(method):
+                continue
+            message = (
+                f"{file.text(call.func)} works on the event before it is stored: a slow or failed delivery comes "
+                "again, and is done again. Verify, store its id, answer 200, and work later"
+            )
+            yield file.finding("OW130", call, message)
+            return
+
+
+def _only_verifies(method: str) -> bool:
+    return bool(re.search(r"verif|signature|valid|parse|load|auth|exception|error|log|request$", method, re.I))
+
+
+def _check_then_set(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+    """Look, do, then remember: two callers who look at once both do it."""
+    looks: dict[tuple[str, str], ast.AST] = {}
+    ordered = sorted(
+        (one for one in walk_here(function) if isinstance(one, ast.Call | ast.Compare | ast.Assign | ast.Expr)),
+        key=lambda one: (one.lineno, one.col_offset),
+    )
+    for node in ordered:
+        if look := _look(file, node):
+            looks.setdefault(look, node)
+        elif (kept := _remember(file, node)) and kept in looks:
+            first = looks[kept]
+            if _is_guard(file, function, kept, first) and _acts_between(file, function, first, node):
+                message = (
+                    f"looks into {kept[0]} first and remembers afterwards: two callers who look at once both do it, "
+                    "and a crash in between forgets. Claim the key first, in one step (SET NX, a unique insert, a gate)"
+                )
+                yield file.finding("OW131", first, message)
+                return
+
+
+def _look(file: PythonFile, node: ast.AST) -> tuple[str, str] | None:
+    """`cache.get(key)`, `redis.exists(key)`, `key in seen`: (where, key)."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=where, attr=method), args=[first, *_]) if method in _LOOKS:
+            return ast.unparse(where), ast.unparse(node.args[-1] if method in _INNER_LOOKS else first)
+        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[ast.Name() | ast.Attribute() as where]):
+            return ast.unparse(where), ast.unparse(key)
+    return None
+
+
+def _remember(file: PythonFile, node: ast.AST) -> tuple[str, str] | None:
+    """`cache.set(key, ...)`, `seen.add(key)`, `seen[key] = ...`: (where, key). To set only what is absent is fine."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        return (ast.unparse(target.value), ast.unparse(target.slice))
+    match node:
+        case ast.Call(func=ast.Attribute(value=where, attr=method), args=[first, *rest]) if method in _SETS:
+            if any(one.arg in ("nx", "if_not_exists", "only_if_absent") for one in node.keywords):
+                return None
+            return ast.unparse(where), ast.unparse(rest[0] if rest and method in ("sadd", "hset") else first)
+    return None
+
+
+def _is_guard(
+    file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef, kept: tuple[str, str], node: ast.AST
+) -> bool:
+    """Whether it is about doing something once, and not about remembering an answer that may be computed again."""
+    where, key = kept
+    scope: Scope | None = file.scope_of(function.body[0])
+    while scope is not None and isinstance(scope.node, FUNCTIONS):
+        if where in scope.values:
+            return False  # Made in this very call: nobody else looks into it.
+        scope = scope.parent
+    owner = file.class_of(function)
+    names = f"{key} {function.name} {owner.name if owner else ''} {where}".lower()
+    key_node = node.args[0] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None
+    for value in file.values_of(key_node) if key_node is not None else ():
+        names += f" {ast.unparse(value).lower()}"
+    store = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    is_redis = store is not None and file.dotted(store).startswith(("redis.", "valkey."))
+    return bool(_GUARD_WORDS.search(names)) and (is_redis or bool(_STORES.search(where.lower())))
+
+
+def _acts_between(
+    file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef, first: ast.AST, last: ast.AST
+) -> bool:
+    """Whether something is called in between that may act: an effect, an operation that was handed in, a processor."""
+    start, end = getattr(first, "end_lineno", 0), getattr(last, "lineno", 0)
+    for call in calls_in(function):
+        if call is first or call is last or not start <= call.lineno <= end:
+            continue
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if effect_of(file, call) or _WORKS.match(words_of(method)):
+            return True
+        if isinstance(call.func, ast.Name) and file.is_parameter(call.func):
+            return True
+        if words_of(method) in ("execute", "operation", "handler", "callback", "func", "fn", "send", "publish"):
+            return True
+    return False
+
+
+def _derives_per_event(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+    """A balance that is derived after each emit: the cost grows with every event."""
+    for loop in walk_here(function):
+        if not isinstance(loop, ast.For | ast.AsyncFor | ast.While) or isinstance(loop, FUNCTIONS):
+            continue
+        emitters: set[str] = set()
+        for part in loop.body:
+            for call in calls_in(part):
+                if isinstance(call.func, ast.Attribute):
+                    owner = ast.unparse(call.func.value)
+                    if call.func.attr == "emit":
+                        emitters.add(owner)
+                    elif call.func.attr in ("derive", "derive_balance") and owner in emitters:
+                        message = (
+                            "derives the balance after every emit. Derive once, when somebody asks or before an invoice"
+                        )
+                        yield file.finding("OW132", call, message)
+                        return
