@@ -49,7 +49,7 @@ def read_with_sqlglot(text: str, dialect: Dialect) -> list[Statement]:
     try:
         trees = sqlglot.parse(text, dialect=dialect.value)
     except sqlglot.errors.SqlglotError as error:
-        detail = next(iter(getattr(error, "errors", [])), {})
+        detail: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
         message = str(detail.get("description") or error).split("\n")[0][:200]
         place = _place(text, int(detail.get("line") or 1), int(detail.get("col") or 1))
         return [Problem(place, place + 1, "syntax", message)]

@@ -1,5 +1,5 @@
 """
-Each INSERT is a safe skip (A), a duplicate factory (B) or an overwriting upsert (C): which, by what, and what a retry does.
+Each INSERT is a safe skip (A), a duplicate factory (B) or an overwriting upsert (C): by what, and what a retry does.
 
 Judged by the constraints that the schema has. Without a schema the clause is all there is, and the judgement says so.
 """
@@ -64,7 +64,7 @@ class Judge:
 
     def judge(self, insert: Insert, *, handled: bool = False) -> Judgement:
         """What a retry of this INSERT does. `handled`: a violation is caught by the routine around it."""
-        table = self.schema.table(insert.table)
+        table = self.schema.table_ever(insert.table)
         known = table if table is not None and table.kind not in ("view", "unknown") else None
         if insert.conflict is None:
             judged = self._plain(insert, known, handled=handled)
@@ -87,9 +87,13 @@ class Judge:
         """No clause: the constraint alone decides, and its error is somebody's to read."""
         if table is None:
             if handled:
-                return Judgement(insert, InsertClass.SAFE_SKIP, "a retry is refused, if a constraint is there, and handled")
+                return Judgement(
+                    insert, InsertClass.SAFE_SKIP, "a retry is refused, if a constraint is there, and handled"
+                )
             failure = "nothing here skips a second row, so a retry writes it again unless a constraint refuses it"
-            return Judgement(insert, InsertClass.DUPLICATE_FACTORY, failure, hazards=[("OW201", _factory(failure, insert))])
+            return Judgement(
+                insert, InsertClass.DUPLICATE_FACTORY, failure, hazards=[("OW201", _factory(failure, insert))]
+            )
         covering = self._coverages(insert, table)
         biting = [one for one in covering if one.bites and not holds_for_some(one.unique)]
         if not biting:
@@ -98,14 +102,20 @@ class Judge:
         judged = Judgement(insert, InsertClass.DUPLICATE_FACTORY, "", describe(best.unique))
         if best.unique.resolution == "replace":
             judged.kind = InsertClass.OVERWRITING_UPSERT
-            judged.failure = "a retry deletes the first row and writes its own, because the constraint says ON CONFLICT REPLACE"
+            judged.failure = (
+                "a retry deletes the first row and writes its own, because the constraint says ON CONFLICT REPLACE"
+            )
             judged.hazards.append(("OW208", f"{judged.constraint} replaces: {judged.failure}"))
         elif handled or best.unique.resolution == "ignore":
             judged.kind = InsertClass.SAFE_SKIP
-            judged.failure = "a retry is refused by the constraint" + (", and the routine handles that" if handled else "")
+            judged.failure = "a retry is refused by the constraint" + (
+                ", and the routine handles that" if handled else ""
+            )
         else:
             judged.refused = True
-            judged.failure = "by its text a second row, but the constraint refuses it with an error that the caller must read"
+            judged.failure = (
+                "by its text a second row, but the constraint refuses it with an error that the caller must read"
+            )
             if self.names.keys_of(best.unique.columns):
                 message = (
                     f"a retry of this INSERT is refused by {judged.constraint} with an error. "
@@ -125,7 +135,9 @@ class Judge:
         judged = Judgement(insert, InsertClass.DUPLICATE_FACTORY, "")
         if partial:
             judged.constraint = describe(partial[0].unique)
-            judged.failure = f"a retry writes a second row once {_some(partial[0].unique)} no longer holds for the first"
+            judged.failure = (
+                f"a retry writes a second row once {_some(partial[0].unique)} no longer holds for the first"
+            )
             judged.hazards.append(("OW215", f"{judged.constraint} is partial: {judged.failure}"))
         elif fresh:
             judged.constraint = describe(fresh[0].unique)
@@ -187,7 +199,10 @@ class Judge:
         elif holds_for_some(deciding.unique):
             judged.failure += f", but only while {_some(deciding.unique)} holds for the first row"
             judged.hazards.append(
-                ("OW215", f"{judged.constraint} is partial: a retry is stopped only while {_some(deciding.unique)} holds")
+                (
+                    "OW215",
+                    f"{judged.constraint} is partial: a retry is stopped only while {_some(deciding.unique)} holds",
+                )
             )
         elif deciding.meets is Meets.MAYBE_NULL:
             self._say_nullable(judged, deciding)
@@ -195,13 +210,19 @@ class Judge:
     def _say_fresh(self, judged: Judgement, one: Coverage) -> None:
         judged.failure = f"a retry writes a second row: {one.column} is made anew by {one.by} at each attempt"
         judged.hazards.append(
-            ("OW206", f"{judged.failure}, so {judged.constraint} never meets it. Let the caller send the same key again")
+            (
+                "OW206",
+                f"{judged.failure}, so {judged.constraint} never meets it. Let the caller send the same key again",
+            )
         )
 
     def _say_null(self, judged: Judgement, one: Coverage) -> None:
         judged.failure = f"a retry writes a second row: {one.column} is NULL, and NULLs are distinct"
         judged.hazards.append(
-            ("OW205", f"{judged.failure}, so {judged.constraint} never meets it. Set {one.column}, and declare it NOT NULL")
+            (
+                "OW205",
+                f"{judged.failure}, so {judged.constraint} never meets it. Set {one.column}, and declare it NOT NULL",
+            )
         )
 
     def _say_nullable(self, judged: Judgement, one: Coverage) -> None:
@@ -243,25 +264,33 @@ class Judge:
                 if one.not_null and one.default is None and one.name not in own
             ]
         if others and clause.action in ("nothing", "ignore"):
-            judged.hazards.append(("OW203", _swallows(f"also {'; '.join(others[:3])}, not only {describe(deciding.unique)}")))
+            judged.hazards.append(
+                ("OW203", _swallows(f"also {'; '.join(others[:3])}, not only {describe(deciding.unique)}"))
+            )
 
     def _look_at_clause(self, judged: Judgement, clause: Conflict) -> None:
         """What the clause itself does, whatever the constraint."""
         if clause.adding:
             columns = ", ".join(clause.adding)
             judged.hazards.append(
-                ("OW209", f"DO UPDATE adds to {columns}: each retry adds again. Set it from EXCLUDED alone, or DO NOTHING")
+                (
+                    "OW209",
+                    f"the upsert adds to {columns}: each retry adds again. Set it from EXCLUDED alone, or DO NOTHING",
+                )
             )
         if clause.action == "replace":
             judged.hazards.append(
-                ("OW208", "REPLACE deletes the first row (and what refers to it) and writes another. Use ON CONFLICT (...)")
+                (
+                    "OW208",
+                    "REPLACE deletes the first row (and what refers to it) and writes another. Use ON CONFLICT (...)",
+                )
             )
         if self.no_double_send and clause.action in ("update", "replace"):
             judged.hazards.append(
                 (
                     "OW207",
-                    f"the intent is no-double-send, and a retry {_second_row(clause)}, so its sender cannot tell it from "
-                    "the first. Use DO NOTHING",
+                    f"the intent is no-double-send, and a retry {_second_row(clause)}, so its sender cannot tell it "
+                    "from the first. Use DO NOTHING",
                 )
             )
 
@@ -273,7 +302,7 @@ def clause_text(clause: Conflict) -> str:
     target = f" ON CONSTRAINT {clause.constraint}" if clause.constraint else ""
     target = f" ({', '.join(clause.target)})" if clause.target else target
     where = f" WHERE {' AND '.join(clause.predicate)}" if clause.predicate else ""
-    does = "DO NOTHING" if clause.action == "nothing" else f"DO UPDATE SET {', '.join(clause.updates)}"
+    does = "DO NOTHING" if clause.action == "nothing" else "DO UPDATE SET " + ", ".join(clause.updates)
     return f"ON CONFLICT{target}{where} {does}"
 
 
@@ -303,11 +332,11 @@ def _some(unique: Unique) -> str:
 
 
 def _factory(failure: str, insert: Insert) -> str:
-    return f"INSERT INTO {insert.table}: {failure}. Add a key under a UNIQUE constraint, and skip what it refuses"
+    return f"{insert.table}: {failure}. Add a key under a UNIQUE constraint, and skip what it refuses"
 
 
 def _swallows(what: str) -> str:
-    return f"without a target it skips {what}: a row is lost without a word. Name the key: ON CONFLICT (...) DO NOTHING"
+    return f"without a target it skips {what}: a row may be lost in silence. Name the key: ON CONFLICT (...)"
 
 
 def _advice(unique: Unique, dialect: Dialect) -> str:

@@ -68,9 +68,7 @@ def read_merge(merge: Node, places: Places) -> Merge:
     """A MERGE, and whether it may insert."""
     relation = merge.get("relation", {})
     start, end = places.from_word("merge", relation)
-    inserts = any(
-        one.get("commandType") == "CMD_INSERT" for name, one in nodes(merge) if name == "MergeWhenClause"
-    )
+    inserts = any(one.get("commandType") == "CMD_INSERT" for name, one in nodes(merge) if name == "MergeWhenClause")
     return Merge(start, end, table_name(relation), inserts)
 
 
@@ -151,7 +149,7 @@ def _sets_itself(one: Node, own: set[str], infer: Node) -> bool:
 
 
 def _absence_checks(select: Node, common: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The tables whose lack of a row is looked for: NOT EXISTS, NOT IN, `count(*) = 0`, LEFT JOIN ... IS NULL, EXCEPT."""
+    """Tables whose lack of a row is looked for: NOT EXISTS, NOT IN, `count(*) = 0`, LEFT JOIN ... IS NULL, EXCEPT."""
     found: list[str] = []
     where = select.get("whereClause")
     for name, inside in nodes(where):
@@ -185,5 +183,3 @@ def _left_joined(tree: Any) -> list[str]:
         if name == "JoinExpr" and inside.get("jointype") == "JOIN_LEFT":
             found += tables_in(inside.get("rarg"))
     return found
-
-

@@ -25,7 +25,7 @@ _EXPRESSION_MODES: Final = (2,)
 
 def read_routine(inside: Node, places: Places) -> Iterator[Statement]:
     """A routine in SQL or PL/pgSQL. One in another language is not looked into."""
-    given = map(only, inside.get("options", inside.get("args", [])))
+    given = map(only, inside.get("options") or inside.get("args") or [])
     options = {str(one.get("defname")): one.get("arg") for _, one in given}
     usual = "sql" if "funcname" in inside else "plpgsql"
     language = str(only(options.get("language"))[1].get("sval", usual)).lower()

@@ -40,6 +40,8 @@ class Schema:
 
     dialect: Dialect = Dialect.POSTGRES
     tables: dict[str, Table] = field(default_factory=dict)
+    gone: dict[str, Table] = field(default_factory=dict)
+    """Tables that were dropped or renamed, as they were: an INSERT before that was into these."""
     source: str = ""
     """Where it is from, for people; empty: nothing was given, and only what the file itself makes is known."""
 
@@ -48,16 +50,21 @@ class Schema:
         tables = {
             name: Table(one.name, dict(one.columns), list(one.uniques), one.kind) for name, one in self.tables.items()
         }
-        return Schema(self.dialect, tables, self.source)
+        return Schema(self.dialect, tables, dict(self.gone), self.source)
 
     def table(self, name: str) -> Table | None:
-        """A table by its name. Without a schema in the name, or in ours, the last part decides if it is the only one."""
+        """A table by its name. If one of the two names has no schema in it, the last part decides."""
         if name in self.tables:
             return self.tables[name]
-        last = name.rpartition(".")[2]
-        qualified = "." in name
-        found = [one for key, one in self.tables.items() if key.rpartition(".")[2] == last and not ("." in key and qualified)]
+        last, qualified = name.rpartition(".")[2], "." in name
+        found = [
+            one for key, one in self.tables.items() if key.rpartition(".")[2] == last and not ("." in key and qualified)
+        ]
         return found[0] if len(found) == 1 else None
+
+    def table_ever(self, name: str) -> Table | None:
+        """A table by its name, also if it is gone by now."""
+        return self.table(name) or self.gone.get(name)
 
     def apply(self, statement: Statement) -> None:
         """Change the tables as a statement does."""
@@ -140,12 +147,15 @@ class Schema:
         if found is None:
             return
         if rename.kind == "table":
+            self.gone[found.name] = Table(found.name, dict(found.columns), list(found.uniques), found.kind)
             del self.tables[found.name]
             found.name = f"{found.name.rpartition('.')[0]}.{rename.new}".lstrip(".")
             self.tables[found.name] = found
         elif rename.old in found.columns:
             found.columns = {
-                (rename.new if name == rename.old else name): (replace(one, name=rename.new) if name == rename.old else one)
+                (rename.new if name == rename.old else name): (
+                    replace(one, name=rename.new) if name == rename.old else one
+                )
                 for name, one in found.columns.items()
             }
             found.uniques = [
@@ -156,7 +166,7 @@ class Schema:
     def _drop(self, drop: Drop) -> None:
         table = self.table(drop.table) if drop.table else None
         if drop.kind in ("table", "view") and table is not None:
-            del self.tables[table.name]
+            self.gone[table.name] = self.tables.pop(table.name)
         elif drop.kind == "column" and table is not None:
             table.columns.pop(drop.name, None)
             table.uniques = [one for one in table.uniques if drop.name not in one.columns]

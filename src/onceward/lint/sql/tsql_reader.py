@@ -31,11 +31,38 @@ from onceward.lint.sql.statements import (
 )
 
 _STARTS: Final = frozenset(
-    "SELECT INSERT UPDATE DELETE MERGE DECLARE SET IF ELSE WHILE BEGIN END RETURN THROW RAISERROR COMMIT ROLLBACK SAVE "
-    "EXEC EXECUTE PRINT CREATE ALTER DROP TRUNCATE GO USE".split()
+    [
+        "SELECT",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "MERGE",
+        "DECLARE",
+        "SET",
+        "IF",
+        "ELSE",
+        "WHILE",
+        "BEGIN",
+        "END",
+        "RETURN",
+        "THROW",
+        "RAISERROR",
+        "COMMIT",
+        "ROLLBACK",
+        "SAVE",
+        "EXEC",
+        "EXECUTE",
+        "PRINT",
+        "CREATE",
+        "ALTER",
+        "DROP",
+        "TRUNCATE",
+        "GO",
+        "USE",
+    ]
 )
-_READ: Final = frozenset("SELECT INSERT UPDATE MERGE CREATE ALTER DROP TRUNCATE WITH".split())
-_JOINS: Final = frozenset("UNION ALL EXCEPT INTERSECT ON AS FOR INSTEAD AFTER THEN".split())
+_READ: Final = frozenset(["SELECT", "INSERT", "UPDATE", "MERGE", "CREATE", "ALTER", "DROP", "TRUNCATE", "WITH"])
+_JOINS: Final = frozenset(["UNION", "ALL", "EXCEPT", "INTERSECT", "ON", "AS", "FOR", "INSTEAD", "AFTER", "THEN"])
 _DEFINITIONS: Final = (CreateTable, AddColumn, AddUnique, ChangeColumn, Rename, Drop)
 _ROUTINES: Final = frozenset({"PROC", "PROCEDURE", "FUNCTION", "TRIGGER"})
 
