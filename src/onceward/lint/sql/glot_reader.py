@@ -109,8 +109,9 @@ def _writes_and_reads(tree: Any, text: str) -> Iterator[Statement]:
 
 def _from_word(text: str, word: str, node: Any) -> tuple[int, int]:
     start, end = span_of(node)
-    begin = text.lower().rfind(word, max(0, start - 400), start)
-    return (begin if begin >= 0 else start), end
+    before = text[max(0, start - 400) : start].lower()
+    begin = before.rfind(word)
+    return (start - len(before) + begin if begin >= 0 else start), end
 
 
 def _insert(insert: Any, tree: Any, text: str) -> Insert:

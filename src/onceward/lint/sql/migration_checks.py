@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
@@ -35,6 +35,10 @@ Placed: TypeAlias = tuple[int, str, int, int, str]
 """The number of the file, a code, a place, an end and a message."""
 
 
+ADDED_MAX: Final = 500
+"""Key columns of one run that are followed through it: each statement is held against each of them."""
+
+
 @dataclass
 class _Added:
     """A column that the migration adds to a table that was there, and what happens to it."""
@@ -58,7 +62,7 @@ def check_migration(steps: list[Step], before: Schema, after: Schema, names: Key
     for one in added:
         yield from _order(one, names)
         yield from _tightness(one, after, names)
-    yield from _drops(steps, before, names)
+    yield from _drops(steps, names)
     yield from _lost_protection(steps, before, names)
 
 
@@ -67,7 +71,7 @@ def _follow(steps: list[Step], made: set[str], names: KeyNames) -> list[_Added]:
     for file, one in steps:
         match one:
             case AddColumn(table=table, column=column) if table not in made:
-                if names.is_key(column.name) or names.is_scope(column.name):
+                if len(added) < ADDED_MAX and (names.is_key(column.name) or names.is_scope(column.name)):
                     new = _Added(table, column.name, file, column.at)
                     new.born_not_null, new.has_default = column.not_null, column.default is not None
                     if one.uniques:
@@ -153,11 +157,16 @@ def _tightness(one: _Added, after: Schema, names: KeyNames) -> Iterator[Placed]:
     yield one.file, "OW205", one.at, one.at + len(one.column), message
 
 
-def _drops(steps: list[Step], before: Schema, names: KeyNames) -> Iterator[Placed]:
+def _drops(steps: list[Step], names: KeyNames) -> Iterator[Placed]:
     """A migration for keys adds, fills, tightens and constrains. It does not drop."""
     about_keys = {file for file, one in steps if _is_about_keys(one, names)}
-    for number, (file, one) in enumerate(steps):
-        if not isinstance(one, Drop) or file not in about_keys or _is_passing(number, steps):
+    passing = _passing(steps)
+    for file, one in steps:
+        if (
+            not isinstance(one, Drop)
+            or file not in about_keys
+            or (one.kind == "table" and (file, one.table) in passing)
+        ):
             continue
         what = f"{one.kind} {one.name}" if one.kind != "rows" else f"the rows of {one.name}"
         yield (
@@ -184,24 +193,40 @@ def _is_about_keys(one: Statement, names: KeyNames) -> bool:
     return False
 
 
-def _is_passing(number: int, steps: list[Step]) -> bool:
-    """Whether what is dropped is only passing: made in the same file, or SQLite's way to change a table."""
-    file, drop = steps[number]
-    if not isinstance(drop, Drop) or drop.kind != "table":
-        return False
-    own = [one for other, one in steps if other == file]
-    made_here = any(isinstance(one, CreateTable) and one.table == drop.table for one in own)
-    copied = any(isinstance(one, Insert) for one in own[: own.index(drop)])
-    renamed = any(isinstance(one, Rename) and one.kind == "table" and one.new == drop.table for one in own)
-    return made_here or (copied and renamed)
+def _passing(steps: list[Step]) -> set[tuple[int, str]]:
+    """By file, the tables whose DROP is only passing: made in the same file, or SQLite's way to change a table."""
+    found: set[tuple[int, str]] = set()
+    copied: set[int] = set()
+    dropped: set[tuple[int, str]] = set()
+    for file, one in steps:
+        match one:
+            case CreateTable(table=table):
+                found.add((file, table))
+            case Insert():
+                copied.add(file)
+            case Drop(kind="table", table=table) if file in copied:
+                dropped.add((file, table))
+            case Rename(kind="table", new=new) if (file, new) in dropped:
+                found.add((file, new))
+    return found
 
 
 def _lost_protection(steps: list[Step], before: Schema, names: KeyNames) -> Iterator[Placed]:
     """What takes the protection of a key away, in whatever migration."""
     schema = before.copy()
     about_keys = {file for file, one in steps if _is_about_keys(one, names)}
-    for number, (file, one) in enumerate(steps):
-        if isinstance(one, Drop) and file not in about_keys and not _is_passing(number, steps):
+    passing = _passing(steps)
+    guards = {
+        unique.name for table in before.tables.values() for unique in table.uniques if names.keys_of(unique.columns)
+    }
+    guards |= {one.unique.name for _, one in steps if isinstance(one, AddUnique)}
+    for file, one in steps:
+        if (
+            isinstance(one, Drop)
+            and file not in about_keys
+            and not (one.kind == "table" and (file, one.table) in passing)
+            and (one.table or one.name.rpartition(".")[2] in guards)
+        ):
             for table, unique in _guards_lost(one, schema, names):
                 yield (
                     file,
@@ -222,14 +247,15 @@ def _lost_protection(steps: list[Step], before: Schema, names: KeyNames) -> Iter
 
 
 def _guards_lost(drop: Drop, schema: Schema, names: KeyNames) -> Iterator[tuple[Table, Unique]]:
-    for table in schema.tables.values():
+    named = schema.table(drop.table) if drop.table else None
+    for table in [named] if named is not None else schema.tables.values() if not drop.table else ():
         for unique in table.uniques:
             if not names.keys_of(unique.columns):
                 continue
             last = drop.name.rpartition(".")[2]
-            of_table = drop.table and schema.table(drop.table) is table
             if (drop.kind in ("constraint", "index") and unique.name == last) or (
-                of_table and (drop.kind in ("table", "rows") or (drop.kind == "column" and drop.name in unique.columns))
+                named is not None
+                and (drop.kind in ("table", "rows") or (drop.kind == "column" and drop.name in unique.columns))
             ):
                 yield table, unique
 

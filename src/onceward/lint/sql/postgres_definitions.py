@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.lint.sql.postgres_tree import (
@@ -131,7 +132,7 @@ def _create(inside: Node, places: Places) -> CreateTable:
 
 
 def _as_not_null(column: Column) -> Column:
-    return Column(column.name, column.at, column.type, True, column.default, column.width)
+    return replace(column, not_null=True)
 
 
 def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
@@ -150,6 +151,8 @@ def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
             default = Value(FRESH, "the next number")
         elif kind == "CONSTR_GENERATED":
             default = Value(GIVEN, "generated")
+        elif kind == "CONSTR_ATTR_DEFERRABLE" and uniques:
+            uniques[-1] = replace(uniques[-1], deferrable=True)
         uniques += _unique(constraint, places, column=name)
     return Column(name, at, type_name, not_null, default, _width(element.get("typeName", {}), type_name)), uniques
 

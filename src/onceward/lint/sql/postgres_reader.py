@@ -45,8 +45,9 @@ class Places:
     def from_word(self, word: str, node: Node) -> tuple[int, int]:
         """From the last such word before a name to the end of the name."""
         start, end = self.span(node)
-        begin = self.text.lower().rfind(word, max(0, start - self._offset - 400), start - self._offset)
-        return (begin + self._offset if begin >= 0 else start), end
+        before = self.text[max(0, start - self._offset - 400) : start - self._offset].lower()
+        begin = before.rfind(word)
+        return (start - len(before) + begin if begin >= 0 else start), end
 
 
 def read_postgres(text: str, offset: int) -> list[Statement]:

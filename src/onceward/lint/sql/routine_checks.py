@@ -6,6 +6,7 @@ Also says what is right, because the fifth document's procedure is nearly right,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -38,9 +39,34 @@ class RoutineReport:
     """What is done as it should be: place and sentence."""
 
 
+@dataclass
+class _Looked:
+    """What a routine has looked at so far: kept as it goes, so that a long script is read once."""
+
+    reads: dict[str, Read] = field(default_factory=dict)
+    """By the last part of the table's name, the first SELECT of it."""
+    updates: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    """Tables that were updated before somebody asked whether a row was found."""
+    locks: bool = False
+
+    def take(self, statement: Statement) -> None:
+        """Remember a statement."""
+        if isinstance(statement, Read):
+            for table in statement.tables:
+                self.reads.setdefault(_last(table), statement)
+        elif isinstance(statement, Update):
+            self.updates.add(_last(statement.table))
+        elif isinstance(statement, FoundCheck):
+            self.asked |= self.updates
+            self.updates = set()
+        elif isinstance(statement, Lock):
+            self.locks = True
+
+
 def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
     """Look at a routine."""
-    report = RoutineReport()
+    report, looked = RoutineReport(), _Looked()
     segments = _segments(routine)
     numbers: list[int] = []
     for number, step in enumerate(routine.steps):
@@ -48,19 +74,19 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
         if isinstance(statement, Insert):
             handled = step.handler >= 0 and routine.handlers[step.handler].catches_unique
             judged = judge.judge(statement, handled=handled)
-            _check_then_insert(routine, number, judged)
+            _check_then_insert(judged, looked)
             report.judgements.append(judged)
             numbers.append(number)
         elif isinstance(statement, Merge):
             report.hazards += merge_hazards(statement)
+        looked.take(statement)
     _share_protection(routine, segments, list(zip(numbers, report.judgements, strict=True)), judge)
     _look_at_handlers(routine, judge, report)
     _look_at_transactions(routine, segments, judge, report)
     for column in routine.parameters:
         if column.width and judge.names.is_key(column.name):
-            report.hazards.append(
-                ("OW213", column.at, column.at + 1 + len(column.name), fixed_width("@" + column.name, column.width))
-            )
+            message = fixed_width("@" + column.name, column.width)
+            report.hazards.append(("OW213", column.at, column.at + 1 + len(column.name), message))
     return report
 
 
@@ -70,17 +96,24 @@ def _share_protection(routine: Routine, segments: list[int], judged: list[tuple[
 
     That is so if the refusal is an error. If a clause skips the key, somebody must ask whether it was skipped.
     """
-    keys = [(number, one) for number, one in judged if _has_key(one.insert, judge) and one.constraint]
+    asks = [number for number, step in enumerate(routine.steps) if isinstance(step.statement, FoundCheck)]
+    raising: dict[int, Judgement] = {}
+    skipping: dict[int, tuple[int, Judgement]] = {}
     for number, one in judged:
-        for key_number, key in keys:
-            if one is key or segments[number] != segments[key_number] or _codes(key) & {"OW205", "OW206", "OW215"}:
-                continue
-            between = routine.steps[key_number:number]
-            asked = any(isinstance(step.statement, FoundCheck) for step in between)
-            if (key.insert.conflict is None or asked) and _codes(one) <= {"OW201", "OW211"} and one.kind.value != "C":
-                one.kind, one.hazards = InsertClass.SAFE_SKIP, []
-                one.failure = f"it stands and falls with the key in {key.insert.table}, in the same transaction"
-                one.constraint = key.constraint
+        if one.constraint and not _codes(one) & {"OW205", "OW206", "OW215"} and _has_key(one.insert, judge):
+            if one.insert.conflict is None:
+                raising.setdefault(segments[number], one)
+            else:
+                skipping.setdefault(segments[number], (number, one))
+    for number, one in judged:
+        key = raising.get(segments[number])
+        if key is None and segments[number] in skipping:
+            key_number, skipped = skipping[segments[number]]
+            key = skipped if bisect_left(asks, key_number) < bisect_left(asks, number) else None
+        if key is not None and key is not one and _codes(one) <= {"OW201", "OW211"} and one.kind.value != "C":
+            one.kind, one.hazards = InsertClass.SAFE_SKIP, []
+            one.failure = f"it stands and falls with the key in {key.insert.table}, in the same transaction"
+            one.constraint = key.constraint
 
 
 def _codes(judged: Judgement) -> set[str]:
@@ -114,31 +147,19 @@ def check_alone(judged: Judgement) -> None:
         _say_check_then_insert(judged, "looks for the row and then writes it")
 
 
-def _check_then_insert(routine: Routine, number: int, judged: Judgement) -> None:
+def _check_then_insert(judged: Judgement, looked: _Looked) -> None:
     """What a routine read before it inserts decides nothing: another may have read the same."""
     insert = judged.insert
-    before = routine.steps[:number]
-    looked = next((one for one in before if _looks_for(one, insert, before)), None)
-    if looked is None:
+    read = looked.reads.get(_last(insert.table))
+    if read is None and _last(insert.table) not in looked.asked:
         check_alone(judged)
-        return
-    if judged.refused:  # The look is a fast path, and the constraint is the judge.
+    elif judged.refused:  # The look is a fast path, and the constraint is the judge.
         judged.hazards = [one for one in judged.hazards if one[0] != "OW202"]
-    elif insert.conflict is None and judged.kind.value == "B":
-        locks = any(isinstance(one.statement, Lock) for one in before)
-        if not locks and not (isinstance(looked.statement, Read) and looked.statement.locks):
+    elif insert.conflict is None and judged.kind is InsertClass.DUPLICATE_FACTORY:
+        if not looked.locks and not (read is not None and read.locks):
             _say_check_then_insert(judged, f"is written after a look at {insert.table}")
-        elif not judged.is_known or (judged.hazards[:1] and judged.hazards[0][0] == "OW201"):
-            judged.hazards = []  # Locks that everybody takes are the other acceptable way.
-
-
-def _looks_for(step: Step, insert: Insert, before: tuple[Step, ...]) -> bool:
-    statement = step.statement
-    if isinstance(statement, Read):
-        return _same_table(insert.table, statement.tables)
-    if isinstance(statement, Update) and _same_table(insert.table, (statement.table,)):
-        return any(isinstance(one.statement, FoundCheck) for one in before)
-    return False
+        else:  # Locks that everybody takes are the other acceptable way.
+            judged.hazards = [one for one in judged.hazards if one[0] != "OW201"]
 
 
 def _say_check_then_insert(judged: Judgement, how: str) -> None:
@@ -154,15 +175,20 @@ def _say_check_then_insert(judged: Judgement, how: str) -> None:
 
 
 def _same_table(name: str, others: tuple[str, ...]) -> bool:
-    return any(one.rpartition(".")[2] == name.rpartition(".")[2] for one in others)
+    return any(_last(one) == _last(name) for one in others)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _look_at_handlers(routine: Routine, judge: Judge, report: RoutineReport) -> None:
+    guarded: dict[int, list[Insert]] = {}
+    for step in routine.steps:
+        if isinstance(step.statement, Insert) and step.statement.conflict is None:
+            guarded.setdefault(step.handler, []).append(step.statement)
     for number, handler in enumerate(routine.handlers):
-        inserts = [
-            one.statement for one in routine.steps if one.handler == number and isinstance(one.statement, Insert)
-        ]
-        inserts = [one for one in inserts if one.conflict is None]
+        inserts = guarded.get(number, [])
         if not inserts or not handler.catches_unique:
             continue
         may_refuse = _what_may_refuse(inserts, judge.schema)

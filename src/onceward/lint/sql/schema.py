@@ -8,6 +8,7 @@ is not guessed: a table that was never seen has no entry.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.statements import (
@@ -21,6 +22,9 @@ from onceward.lint.sql.statements import (
     Statement,
     Unique,
 )
+
+UNIQUES_MAX: Final = 100
+"""Of one table. Each INSERT is held against each of them; what people wrote has a handful."""
 
 
 @dataclass
@@ -44,6 +48,21 @@ class Schema:
     """Tables that were dropped or renamed, as they were: an INSERT before that was into these."""
     source: str = ""
     """Where it is from, for people; empty: nothing was given, and only what the file itself makes is known."""
+    _by_last: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
+    """The names by their last part."""
+
+    def __post_init__(self) -> None:
+        for name, table in self.tables.items():
+            self.put(name, table)
+
+    def put(self, name: str, table: Table) -> None:
+        """Add a table, or replace it."""
+        self.tables[name] = table
+        self._by_last.setdefault(name.rpartition(".")[2], {})[name] = None
+
+    def _take(self, name: str) -> Table:
+        self._by_last[name.rpartition(".")[2]].pop(name)
+        return self.tables.pop(name)
 
     def copy(self) -> Schema:
         """The same tables, which may then be changed."""
@@ -57,10 +76,8 @@ class Schema:
         if name in self.tables:
             return self.tables[name]
         last, qualified = name.rpartition(".")[2], "." in name
-        found = [
-            one for key, one in self.tables.items() if key.rpartition(".")[2] == last and not ("." in key and qualified)
-        ]
-        return found[0] if len(found) == 1 else None
+        found = [key for key in self._by_last.get(last, ()) if not ("." in key and qualified)]
+        return self.tables[found[0]] if len(found) == 1 else None
 
     def table_ever(self, name: str) -> Table | None:
         """A table by its name, also if it is gone by now."""
@@ -74,7 +91,8 @@ class Schema:
             case AddColumn(table=name, column=column, uniques=uniques):
                 table = self._known(name)
                 table.columns[column.name] = column
-                table.uniques += [self._named(table, one) for one in uniques]
+                for unique in uniques:
+                    self._add(table, unique)
             case AddUnique(table=name, unique=unique):
                 self._add(self._known(name), unique)
             case ChangeColumn():
@@ -87,7 +105,8 @@ class Schema:
     def _known(self, name: str) -> Table:
         table = self.table(name)
         if table is None:
-            table = self.tables[name] = Table(name, kind="unknown")
+            table = Table(name, kind="unknown")
+            self.put(name, table)
         return table
 
     def _create(self, made: CreateTable) -> None:
@@ -101,8 +120,8 @@ class Schema:
                 if made.like_indexes:
                     table.uniques += [replace(one, name="") for one in original.uniques]
         table.columns |= {one.name: one for one in made.columns}
-        table.uniques = [self._named(table, one) for one in (*table.uniques, *made.uniques)]
-        self.tables[made.table] = table
+        table.uniques = [self._named(table, one) for one in (*table.uniques, *made.uniques)][:UNIQUES_MAX]
+        self.put(made.table, table)
 
     def _named(self, table: Table, unique: Unique) -> Unique:
         """With the name that PostgreSQL gives a constraint that has none."""
@@ -120,6 +139,8 @@ class Schema:
                 unique = replace(unique, columns=index.columns, nulls_equal=index.nulls_equal)
         if unique.name and any(one.name == unique.name for one in table.uniques):
             return  # IF NOT EXISTS.
+        if len(table.uniques) >= UNIQUES_MAX:
+            return
         table.uniques.append(self._named(table, unique))
         for name in unique.columns if unique.primary else ():
             if name in table.columns:
@@ -148,9 +169,9 @@ class Schema:
             return
         if rename.kind == "table":
             self.gone[found.name] = Table(found.name, dict(found.columns), list(found.uniques), found.kind)
-            del self.tables[found.name]
+            self._take(found.name)
             found.name = f"{found.name.rpartition('.')[0]}.{rename.new}".lstrip(".")
-            self.tables[found.name] = found
+            self.put(found.name, found)
         elif rename.old in found.columns:
             found.columns = {
                 (rename.new if name == rename.old else name): (
@@ -166,7 +187,7 @@ class Schema:
     def _drop(self, drop: Drop) -> None:
         table = self.table(drop.table) if drop.table else None
         if drop.kind in ("table", "view") and table is not None:
-            self.gone[table.name] = self.tables.pop(table.name)
+            self.gone[table.name] = self._take(table.name)
         elif drop.kind == "column" and table is not None:
             table.columns.pop(drop.name, None)
             table.uniques = [one for one in table.uniques if drop.name not in one.columns]
@@ -175,7 +196,8 @@ class Schema:
             for one in [table] if table is not None else self.tables.values():
                 one.uniques = [unique for unique in one.uniques if unique.name != last]
         elif drop.kind == "schema":
-            self.tables = {name: one for name, one in self.tables.items() if name.partition(".")[0] != drop.name}
+            for name in [name for name in self.tables if name.partition(".")[0] == drop.name]:
+                self._take(name)
 
 
 def describe(unique: Unique) -> str:

@@ -85,7 +85,9 @@ def _read_postgres(url: str) -> Schema:
     schema = Schema(Dialect.POSTGRES, source="the database")
     for namespace, name, kind, column, not_null, identity, type_name, width, default in columns:
         full = name if namespace in DEFAULT_SCHEMAS else f"{namespace}.{name}"
-        table = schema.tables.setdefault(full, Table(full, kind="view" if kind in ("v", "m") else "table"))
+        if full not in schema.tables:
+            schema.put(full, Table(full, kind="view" if kind in ("v", "m") else "table"))
+        table = schema.tables[full]
         value = Value(FRESH, "the next number") if identity else _default(default)
         table.columns[column] = Column(column, 0, type_name, not_null, value, max(0, width))
     for namespace, name, text, primary, deferrable, valid in indexes:
@@ -129,7 +131,7 @@ def _read_sqlite(url: str) -> Schema:
                 table = Table(name.lower(), kind=kind)
                 table.columns = {one.name: one for one in _sqlite_columns(connection, name)}
                 table.uniques = list(_sqlite_uniques(connection, name, table))
-                schema.tables[table.name] = table
+                schema.put(table.name, table)
     except sqlite3.DatabaseError as error:
         raise StoreUnavailable(f"{path} cannot be read: {error}. Is it a SQLite database, and not in use?") from None
     return schema

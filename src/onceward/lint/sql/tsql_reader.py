@@ -64,6 +64,7 @@ _STARTS: Final = frozenset(
 _READ: Final = frozenset(["SELECT", "INSERT", "UPDATE", "MERGE", "CREATE", "ALTER", "DROP", "TRUNCATE", "WITH"])
 _JOINS: Final = frozenset(["UNION", "ALL", "EXCEPT", "INTERSECT", "ON", "AS", "FOR", "INSTEAD", "AFTER", "THEN"])
 _DEFINITIONS: Final = (CreateTable, AddColumn, AddUnique, ChangeColumn, Rename, Drop)
+_TRIES_MAX: Final = 20
 _ROUTINES: Final = frozenset({"PROC", "PROCEDURE", "FUNCTION", "TRIGGER"})
 
 
@@ -119,7 +120,9 @@ class _Batch:
         at = self._at()
         if word == "BEGIN" and following == "TRY":
             self._handler.append(len(self.handlers))
-            self.handlers.append(self._catch(at))
+            # Each looks for its own END: one that nests deeper than people write is taken for one without a CATCH.
+            deep = len(self._handler) > _TRIES_MAX
+            self.handlers.append(Handler(at, at + 5, False, False, False, True) if deep else self._catch(at))
             self._place += 2
         elif word == "END" and following == "TRY":
             self._handler = self._handler[:-1]
@@ -264,10 +267,8 @@ class _Batch:
             if words[-2:] == ["END", "CATCH"] and depth == 0:
                 break
             place += 1
-        start = next(
-            (token.start for token in self._tokens[begin:] if token.text == "ERROR_NUMBER"),
-            self._tokens[begin].start if begin < len(self._tokens) else 0,
-        )
+        asks = words.index("ERROR_NUMBER") if "ERROR_NUMBER" in words else 1
+        start = self._tokens[min(begin + asks, len(self._tokens) - 1)].start
         names_it = "2627" in words or "2601" in words
         raises = "THROW" in words or "RAISERROR" in words
         start = self._offset + start if words else at
