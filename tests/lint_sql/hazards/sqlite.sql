@@ -3,9 +3,6 @@ CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT);
 INSERT INTO notes (body) VALUES (?); -- HAZARD OW201
 INSERT INTO notes (body) VALUES (:body), (@other); -- HAZARD OW201
 insert into Notes(Body) select body from drafts; -- HAZARD OW201
-CREATE TRIGGER copies AFTER INSERT ON drafts BEGIN
-    INSERT INTO notes (body) VALUES (new.body); -- HAZARD OW201
-END;
 -- ====
 -- onceward: dialect sqlite
 CREATE TABLE orders (idempotency_key TEXT NOT NULL UNIQUE, sku TEXT NOT NULL, note TEXT);

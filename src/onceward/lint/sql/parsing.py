@@ -45,17 +45,22 @@ def parse_sql(text: str, dialect: Dialect) -> Iterator[Statement]:
         if piece.is_too_large:
             found: list[Statement] = [_too_large(piece)]
         else:
-            prepared = _prepared(text, piece, dialect)
-            found, elsewhere = _parse(prepared, piece, dialect, may_start=processes < PROCESSES_MAX)
-            processes += elsewhere
+            for prepared in _texts(text, piece, dialect):
+                found, elsewhere = _parse(prepared, piece, dialect, may_start=processes < PROCESSES_MAX)
+                processes += elsewhere
+                if not any(isinstance(one, Problem) for one in found):
+                    break
         problems += sum(isinstance(one, Problem) for one in found)
         yield from found
 
 
-def _prepared(text: str, piece: Piece, dialect: Dialect) -> str:
+def _texts(text: str, piece: Piece, dialect: Dialect) -> list[str]:
+    """The texts to try: as it stands; and with names for what looks like placeholders, if anything does."""
+    plain = text[piece.start : piece.end]
     if dialect is Dialect.TSQL:
-        return text[piece.start : piece.end]
-    return without_placeholders(text, piece.tokens, piece.start)
+        return [plain]
+    prepared = without_placeholders(text, piece.tokens, piece.start)
+    return [plain] if prepared == plain else [plain, prepared]
 
 
 def _parse(prepared: str, piece: Piece, dialect: Dialect, *, may_start: bool) -> tuple[list[Statement], bool]:

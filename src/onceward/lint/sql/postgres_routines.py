@@ -46,10 +46,12 @@ def read_routine(inside: Node, places: Places) -> Iterator[Statement]:
     except parser.PGQueryError as error:
         yield Problem(start, start + 1, "syntax", f"PL/pgSQL: {error.message}")
         return
+    is_trigger = strings(inside.get("returnType", {}).get("names"))[-1:] == ["trigger"]
     for function in functions:
         reader = _BodyReader(text, offset)
         reader.walk(function, -1, 0)
-        yield Routine(start, start + min(len(places.text), 60), name, tuple(reader.steps), tuple(reader.handlers))
+        steps, handlers = tuple(reader.steps), tuple(reader.handlers)
+        yield Routine(start, start + min(len(places.text), 60), name, steps, handlers, is_trigger=is_trigger)
 
 
 def _body_span(text: str) -> tuple[int, int] | None:

@@ -74,7 +74,10 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
         if isinstance(statement, Insert):
             handled = step.handler >= 0 and routine.handlers[step.handler].catches_unique
             judged = judge.judge(statement, handled=handled)
-            _check_then_insert(judged, looked)
+            if routine.is_trigger:  # It runs as often as the statement that fires it, and goes with it.
+                judged.hazards = [one for one in judged.hazards if one[0] not in ("OW201", "OW202")]
+            else:
+                _check_then_insert(judged, looked)
             report.judgements.append(judged)
             numbers.append(number)
         elif isinstance(statement, Merge):

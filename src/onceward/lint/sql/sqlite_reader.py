@@ -11,7 +11,7 @@ from onceward.lint.sql.glot_reader import read_with_sqlglot
 from onceward.lint.sql.lexer import Dialect, Token, tokens_of
 from onceward.lint.sql.shifting import shifted
 from onceward.lint.sql.splitting import split_statements
-from onceward.lint.sql.statements import AddColumn, CreateTable, Statement, Unique
+from onceward.lint.sql.statements import AddColumn, CreateTable, Routine, Statement, Step, Unique
 
 _INSERT_OR: Final = "INSERT OR "
 _RESOLUTIONS: Final = ("ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE")
@@ -42,7 +42,8 @@ def _trigger(text: str, tokens: list[Token], offset: int) -> list[Statement]:
     found: list[Statement] = []
     for piece in split_statements(text, Dialect.SQLITE, begin, end):
         found += read_sqlite(text[piece.start : piece.end], offset + piece.start)
-    return found
+    name = next((one.text for one in tokens[2:] if one.text not in ("TRIGGER", "IF", "NOT", "EXISTS")), "trigger")
+    return [Routine(offset, offset + 6, name.lower(), tuple(Step(one) for one in found), is_trigger=True)]
 
 
 def _without_resolutions(text: str, tokens: list[Token]) -> tuple[str, dict[int, str]]:

@@ -263,6 +263,8 @@ class Routine:
     steps: tuple[Step, ...]
     handlers: tuple[Handler, ...] = ()
     parameters: tuple[Column, ...] = ()
+    is_trigger: bool = False
+    """Whether it is run by another statement, with which it stands and falls."""
     autocommits: bool = False
     """Whether each statement is a transaction of its own unless it says BEGIN (T-SQL)."""
 

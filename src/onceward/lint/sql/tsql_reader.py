@@ -78,7 +78,16 @@ def read_tsql(text: str, offset: int) -> list[Statement]:
     if steps or batch.parameters:
         start, end = batch.span
         found.append(
-            Routine(start, end, batch.name, steps, tuple(batch.handlers), tuple(batch.parameters), autocommits=True)
+            Routine(
+                start,
+                end,
+                batch.name,
+                steps,
+                tuple(batch.handlers),
+                tuple(batch.parameters),
+                is_trigger=batch.is_trigger,
+                autocommits=True,
+            )
         )
     return found
 
@@ -92,6 +101,7 @@ class _Batch:
         self._place = 0
         self._handler: list[int] = []
         self.name = ""
+        self.is_trigger = False
         self.span = (offset, offset + min(len(text), 60))
         self.steps: list[Step] = []
         self.handlers: list[Handler] = []
@@ -151,6 +161,7 @@ class _Batch:
         """CREATE PROCEDURE name (@parameters) AS: up to the body."""
         while self._place < len(self._tokens) and self._word() not in _ROUTINES:
             self._place += 1
+        self.is_trigger = self._word() == "TRIGGER"
         self._place += 1
         begin = self._tokens[min(self._place, len(self._tokens) - 1)].start
         self.span = (self._offset + begin, self._offset + begin + 1)
