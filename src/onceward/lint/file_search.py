@@ -24,7 +24,8 @@ FOLDERS_LEFT_OUT: Final = frozenset(
         "dist",
     }
 )
-"""Not looked into, unless named: what others wrote, or a machine did. So are folders that begin with a dot."""
+"""Not looked into, unless named: what others wrote, or a machine did. So are folders
+that begin with a dot, and templates (`{{name}}`)."""
 
 _TEST_FILE = re.compile(r"test_.*|.*_test\.py|tests?\.py|conftest\.py")
 
@@ -57,7 +58,12 @@ def find_files(
 def _below(folder: Path, suffixes: Sequence[str], *, tests: bool) -> Iterator[Path]:
     left_out = FOLDERS_LEFT_OUT if tests else FOLDERS_LEFT_OUT | {"test", "tests"}
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in left_out)
+        folders[:] = sorted(name for name in folders if not _is_left_out(name) and name not in left_out)
         for name in sorted(files):
-            if name.endswith(tuple(suffixes)) and (tests or not _TEST_FILE.fullmatch(name)):
+            if name.endswith(tuple(suffixes)) and "{{" not in name and (tests or not _TEST_FILE.fullmatch(name)):
                 yield Path(root, name)
+
+
+def _is_left_out(name: str) -> bool:
+    """Hidden folders, and templates of projects: `{{cookiecutter.name}}` is no Python yet."""
+    return name.startswith(".") or "{{" in name

@@ -5,6 +5,7 @@ Checking one Python file: parse it within limits, and ask every check.
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,19 +15,23 @@ from onceward.lint.python.gate_checks import check_gates
 from onceward.lint.python.handler_checks import check_handlers
 from onceward.lint.python.key_checks import check_keys
 from onceward.lint.python.names import PythonFile
-from onceward.lint.python.policy_checks import check_policies
+from onceward.lint.python.pace_checks import check_pace
 from onceward.lint.python.retry_checks import check_unkeyed_retries
 from onceward.lint.python.rules import RULES
+from onceward.lint.python.status_checks import check_statuses
 from onceward.lint.source_file import Source
 
 CODES: Final = frozenset(rule.code for rule in RULES)
 CHECKS: Final[tuple[Callable[[PythonFile], Iterator[Finding]], ...]] = (
     check_keys,
     check_unkeyed_retries,
-    check_policies,
+    check_statuses,
+    check_pace,
     check_gates,
     check_handlers,
 )
+_VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""A file may need a later one than the linter runs on."""
 LINES_MAX: Final = 50_000
 """Of one file: nobody wrote more by hand, and a tree of so many takes hundreds of megabytes."""
 
@@ -48,7 +53,9 @@ def check_python(source: Source) -> Iterator[Finding]:
         if "too many" in error.msg or "nested" in error.msg:
             yield source.finding(TOO_LARGE, line, column, column + 1, f"nests too deeply to be parsed: {error.msg}")
         else:
-            yield source.finding(CANNOT_PARSE, line, column, column + 1, f"cannot be parsed: {error.msg}")
+            yield source.finding(
+                CANNOT_PARSE, line, column, column + 1, f"cannot be parsed by Python {_VERSION}: {error.msg}"
+            )
         return
     except (RecursionError, MemoryError):
         yield source.finding(TOO_LARGE, 1, 1, 2, "nests too deeply to be checked. Exclude it if it is generated")

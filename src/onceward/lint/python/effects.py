@@ -1,8 +1,8 @@
 """
 Effects: calls that change something outside, so that doing them twice is two of it; and whether they carry a key.
 
-PUT and DELETE are not here: HTTP promises that doing them again does no harm. Neither are requests that only ask,
-although they are a POST: searches, tokens, GraphQL, models.
+PUT and DELETE are not here: HTTP promises that doing them again does no harm; nor is PATCH, which nearly always sets
+fields to values. Neither are requests that only ask although they are a POST: searches, tokens, GraphQL, models.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ _HTTP_LIBRARIES: Final = ("requests", "httpx", "aiohttp", "urllib3", "niquests",
 _HTTP_OWNERS: Final = re.compile(r"(?:^|_)(?:session|client|http|requests|api|sess|httpx|pool|s|c)$")
 _READ_PATHS: Final = re.compile(
     r"token|oauth|login|auth\b|search|query|graphql|completions?|embed|generate|predict|infer|validate|verify|"
-    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health",
+    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health|download",
     re.IGNORECASE,
 )
+_ASKERS: Final = re.compile(
+    r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|stop|cancel|delete|remove|close|abort|"
+    r"terminate|disable|enable|set|update|ack)_|chat|completion|embed|predict|infer|token|"
+    r"login|auth|prompt|llm",
+    re.IGNORECASE,
+)
+"""Functions and classes that ask, or whose effect is the same the second time, by their names."""
+_KEY_SUFFIXES: Final = ("_delivery_id", "_event_id", "_message_id", "_request_id", "_reference_id", "_delivery")
 _MODELS: Final = frozenset(
     {"openai", "anthropic", "cohere", "mistralai", "groq", "litellm", "google", "ollama", "together"}
 )
@@ -31,7 +39,7 @@ _NOUNS: Final = word_set(
     "charge payment order invoice refund transfer payout booking subscription email mail sms card flight funds money "
     "deposit withdrawal purchase credit"
 )
-_MAKERS: Final = frozenset({"create", "send", "place", "submit", "capture", "book", "issue", "process", "post", "make"})
+_MAKERS: Final = frozenset({"create", "send", "place", "submit", "capture", "book", "issue", "post", "make"})
 _COLLECTIONS: Final = word_set(
     "charges payments payment_intents payment_intent charge refunds refund transfers transfer payouts payout invoices "
     "orders bookings subscriptions"
@@ -125,18 +133,22 @@ def mentions_key(node: ast.AST) -> bool:
 
 
 def _is_post(call: ast.Call, name: str, root: str, method: str) -> bool:
-    if method in ("post", "patch"):
+    if method == "post":
         if root in _HTTP_LIBRARIES:
             return True
         return bool(_HTTP_OWNERS.search(words_of(_owner_name(call.func))))
     if method == "request" and (root in _HTTP_LIBRARIES or name.startswith("?")):
         verb = keyword_of(call, "method") or (call.args[0] if call.args else None)
-        return isinstance(verb, ast.Constant) and verb.value in ("POST", "post", "PATCH", "patch")
+        return isinstance(verb, ast.Constant) and verb.value in ("POST", "post")
     return False
 
 
 def _only_asks(file: PythonFile, call: ast.Call) -> bool:
     """Whether the address says that the request asks and changes nothing."""
+    function = file.function_of(call)
+    owner = file.class_of(call)
+    if _ASKERS.search(getattr(function, "name", "")) or (owner and _ASKERS.search(owner.name)):
+        return True
     address = keyword_of(call, "url") or next((one for one in call.args if not _is_verb(one)), None)
     if address is None:
         return False
@@ -188,9 +200,20 @@ def _holds_key(file: PythonFile, value: ast.expr) -> bool:
     for one in (value, *file.values_of(value)):
         if isinstance(one, ast.Dict):
             for key in one.keys:
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and words_of(key.value) in _KEY_FIELDS:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and is_key_field(key.value):
                     return True
     return False
+
+
+def is_key_field(name: str) -> bool:
+    """Whether the other side can know a request again by a header or a member of this name."""
+    words = words_of(name)
+    return words in _KEY_FIELDS or words.endswith(_KEY_SUFFIXES)
+
+
+def names_asker(name: str) -> bool:
+    """Whether a function or class of this name asks, and changes nothing."""
+    return bool(_ASKERS.search(name))
 
 
 def keyword_is_headers(file: PythonFile, value: ast.expr) -> bool:

@@ -20,9 +20,7 @@ _KEEPS: Final = re.compile(
     r"apply_async|enqueue|enqueue_\w+|send_task|add_task|publish|produce|send_message|push|lpush|rpush|xadd|receive|"
     r"store|persist|record|insert_one|send|submit|defer|kiq|schedule|set|setnx|claim|merge|flush|start_workflow)(?:_\w+)?$"
 )
-_WORKS: Final = re.compile(
-    r"^(?:process|handle|fulfil|fulfill|provision|ship|apply|dispatch|run|perform|settle|credit|grant)(?:_\w+)?$"
-)
+_WORKS: Final = re.compile(r"^(?:process|handle|fulfil|fulfill|provision|ship|settle|credit|grant)(?:_\w+)?$")
 _GUARD_WORDS: Final = re.compile(
     r"idempot|dedup|processed|seen|already|event_id|message_id|delivery_id|request_hash|webhook_id|once"
 )

@@ -22,6 +22,7 @@ from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_places import KeyPlace, is_key_name, is_under_missing_key, key_places
 from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in, walk_here, word_set
+from onceward.lint.python.retry_checks import proves_nothing_happened
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
 
 PARTS_MAX: Final = 400
@@ -101,12 +102,16 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
     text = file.text(part.node)
     retry = retry_around(file, part.node)
     if part.code in ("OW101", "OW102") and retry is not None and _used_inside(file, place, retry):
+        if proves_nothing_happened(retry):
+            return None
         return file.finding(
             "OW103",
             part.node,
             f"a new key for every attempt: {text} is inside the retry. Make the key once, before the first attempt",
         )
-    if part.code == "OW102" and (place.is_kept or place.is_fallback or place.is_returned or _is_kept(file, place)):
+    if part.code == "OW102" and (
+        place.is_kept or place.is_fallback or place.is_returned or _is_kept(file, place) or _is_transport(file, place)
+    ):
         return None
     if part.code == "OW101" and place.is_fallback and place.is_kept:
         return None
@@ -295,6 +300,15 @@ def _kept_names(file: PythonFile, function: FunctionNode) -> set[str]:
     inside = [one for place in retried for body in place.bodies for one in ast.walk(body) if isinstance(one, ast.Name)]
     set_inside = {one.id for one in inside if isinstance(one.ctx, ast.Store)}
     return kept | {one.id for one in inside if one.id not in set_inside}
+
+
+def _is_transport(file: PythonFile, place: KeyPlace) -> bool:
+    """
+    Whether it stands in what sends requests for others, or makes their headers: a key for the retries below it, in
+    place of none.
+    """
+    words = words_of(getattr(file.function_of(place.value), "name", "")).split("_")
+    return bool({"request", "requests", "headers", "transport"} & {*words})
 
 
 def _method(call: ast.Call) -> str:

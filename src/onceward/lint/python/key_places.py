@@ -167,6 +167,8 @@ def _without_fallback(place: KeyPlace) -> KeyPlace:
 def _makes_keys(name: str) -> bool:
     """Whether a function of this name returns a key: `make_idempotency_key`, `_idempotency_key_for`."""
     words = f"_{words_of(name)}_"
-    return any(f"_{key}_" in words for key in KEY_NAMES) and not words.startswith(
-        ("_is_", "_has_", "_check_", "_validate_")
+    return (
+        "idempot" in words
+        and any(f"_{key}_" in words for key in KEY_NAMES)
+        and not words.startswith(("_is_", "_has_", "_check_", "_validate_"))
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from onceward.lint.findings import Finding
+from onceward.lint.findings import Edit, Finding
 from onceward.lint.source_file import Source
 
 DEPTH_MAX: Final = 12
@@ -76,6 +76,12 @@ class PythonFile:
         text = self.source.line(line)
         stop = len(text.rstrip()) if end_line != line else self._characters(line, end)
         return self.source.finding(code, line, self._characters(line, start) + 1, stop + 1, message)
+
+    def edit(self, node: ast.expr, text: str) -> Edit:
+        """Another text in place of an expression."""
+        end_line, end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        start = self._characters(node.lineno, node.col_offset) + 1
+        return Edit(node.lineno, start, end_line, self._characters(end_line, end) + 1, text)
 
     def _characters(self, line: int, offset: int) -> int:
         """Offsets of the tree count bytes; people and editors count characters."""

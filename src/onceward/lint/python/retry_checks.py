@@ -10,14 +10,16 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.effects import is_unkeyed_effect
+from onceward.lint.python.effects import is_key_field, is_unkeyed_effect, names_asker
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, word_set
 from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places
 
 _NOTHING_HAPPENED: Final = word_set(
     "connect_timeout connect_error connection_refused_error new_connection_error gaierror "
     "rate_limit_error rate_limited too_many_requests throttling_exception throttled operational_error "
-    "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation"
+    "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation "
+    "credentials_not_valid unauthorized unauthenticated "
+    "authentication_error token_expired expired_token invalid_token"
 )
 """Exceptions after which nothing was done: not sent, refused at the door, or rolled back."""
 _RETRY_COUNTS: Final = ("max_retries", "retries", "num_retries", "max_network_retries", "retry_count", "max_retry")
@@ -30,7 +32,7 @@ def check_unkeyed_retries(file: PythonFile) -> Iterator[Finding]:
     """What is retried in a file and must not be."""
     told: set[int] = set()
     for place in retry_places(file):
-        if _proves_nothing_happened(place):
+        if proves_nothing_happened(place):
             continue
         for body in place.bodies:
             for call in calls_in(body):
@@ -56,7 +58,7 @@ def _finding(file: PythonFile, place: RetryPlace, call: ast.Call, effect: str) -
     return file.finding("OW110", call, message)
 
 
-def _proves_nothing_happened(place: RetryPlace) -> bool:
+def proves_nothing_happened(place: RetryPlace) -> bool:
     """Whether every exception that leads to another attempt says that the effect did not take place."""
     types: list[ast.expr] = []
     for handler in place.handlers:
@@ -128,15 +130,38 @@ def _transport(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
     for one in (methods, *file.values_of(methods)):
         repeats_all = isinstance(one, ast.Constant) and one.value in (None, False)
         names = {leaf.value for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
-        if (repeats_all or {"POST", "PATCH"} & names) and not _keyed_nearby(file, call):
+        if (repeats_all or "POST" in names) and _posts(file) and not _keyed_nearby(file, call):
             what = "every method" if repeats_all else "POST"
             message = f"the transport sends {what} again by itself, without a key. Retry where the key is known"
             yield file.finding("OW112", methods, message)
             return
 
 
+def _posts(file: PythonFile) -> bool:
+    """Whether the file sends a POST that is more than a question: many allow the method and never use it."""
+    return file.remembered("posts", file.tree, lambda: any(_is_post(file, one) for one in file.nodes))
+
+
+def _is_post(file: PythonFile, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and is_unkeyed_effect(file, node) == "POST"
+
+
 def _keyed_nearby(file: PythonFile, node: ast.AST) -> bool:
-    return "idempot" in file.source.text.lower() and file.class_of(node) is not None
+    """Whether the file sends something by which a request is known again, or the client only asks for tokens."""
+    owner, function = file.class_of(node), file.function_of(node)
+    if names_asker(getattr(owner, "name", "")) or names_asker(getattr(function, "name", "")):
+        return True
+    return file.remembered("fields", file.tree, lambda: _sends_key(file))
+
+
+def _sends_key(file: PythonFile) -> bool:
+    if "idempot" in file.source.text.lower():
+        return True
+    for one in file.nodes:
+        text = one.value if isinstance(one, ast.Constant) else getattr(one, "id", "")
+        if isinstance(text, str) and len(text) < 60 and is_key_field(text.upper().removesuffix("_HEADER")):
+            return True
+    return False
 
 
 def _client(file: PythonFile, call: ast.Call) -> Iterator[Finding]:

@@ -86,6 +86,10 @@ from urllib3.util.retry import Retry
 
 session = requests.Session()
 session.mount("https://", HTTPAdapter(max_retries=Retry(total=3, allowed_methods=None)))
+
+
+def order(basket):
+    return session.post("https://api.example.com/orders", json=basket, timeout=30)
 """,
         """\
 import requests
@@ -94,6 +98,10 @@ from urllib3.util.retry import Retry
 
 session = requests.Session()
 session.mount("https://", HTTPAdapter(max_retries=Retry(total=3)))
+
+
+def order(basket):
+    return session.post("https://api.example.com/orders", json=basket, timeout=30)
 """,
     ),
     Rule(
