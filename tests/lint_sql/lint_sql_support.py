@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onceward.lint.findings import Finding
+from onceward.lint.ignores import DASHES
+from onceward.lint.lint_run import LintReport, select_findings
 from onceward.lint.settings import Settings
 from onceward.lint.source_file import Source
 from onceward.lint.sql.insert_judge import Judgement
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.schema import Schema
-from onceward.lint.sql.sql_lint import SqlOptions, SqlReport, SqlText, check_sql, flattened, lint_migration
-from onceward.lint.lint_run import LintReport
+from onceward.lint.sql.sql_lint import CODES, SqlOptions, SqlReport, SqlText, check_sql, flattened, lint_migration
 
 HERE = Path(__file__).parent
 
@@ -50,7 +51,8 @@ def look(
     options = SqlOptions(dialect, names or KeyNames(), intent)
     base = schema if isinstance(schema, Schema) else schema_of(schema, dialect)
     found = SqlReport(LintReport((), 0, {}))
-    findings = check_sql(SqlText(Source("x.sql", text), options), base, found)
+    source = Source("x.sql", text)
+    findings = select_findings(source, check_sql(SqlText(source, options), base, found), Settings(), CODES, DASHES)
     return Looked(findings, [one.judged for one in found.inserts], [words for _, _, words in found.right])
 
 

@@ -84,6 +84,9 @@ _PATTERNS: Final = {
     dialect: re.compile(_SHARED + rest, re.VERBOSE | re.DOTALL | re.MULTILINE) for dialect, rest in _BY_DIALECT.items()
 }
 _KINDS: Final = {kind.value: kind for kind in Kind}
+_BEFORE_VALUE: Final = frozenset(
+    {"SELECT", "VALUES", "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "THEN", "ELSE", "WHEN"}
+)
 _BLOCK_EDGE: Final = re.compile(r"/\*|\*/")
 
 
@@ -137,6 +140,8 @@ def without_placeholders(text: str, tokens: list[Token], start: int) -> str:
 
 def _awaits_value(before: Token | None) -> bool:
     """Whether a `?` here is a placeholder, and not PostgreSQL's operator for JSON."""
-    if before is None or before.kind is Kind.WORD:
+    if before is None:
         return True
+    if before.kind is Kind.WORD:
+        return before.text in _BEFORE_VALUE
     return before.kind is Kind.MARK and before.text not in (")", "]")
