@@ -139,7 +139,9 @@ class TestMigration:
         """
         "so the migration can run on an existing table without lying."
         """
-        findings = migrate(tmp_path, _broken("ADD COLUMN idempotency_key text;", "ADD COLUMN idempotency_key text NOT NULL;"))
+        findings = migrate(
+            tmp_path, _broken("ADD COLUMN idempotency_key text;", "ADD COLUMN idempotency_key text NOT NULL;")
+        )
 
         assert [one.code for one in findings] == ["OW225"]
 
@@ -170,7 +172,9 @@ class TestMigration:
         """
         "A default empty string plus a unique constraint would collide on existing rows."
         """
-        text = _broken("ADD COLUMN idempotency_key text;", f"ADD COLUMN idempotency_key text NOT NULL DEFAULT {default};")
+        text = _broken(
+            "ADD COLUMN idempotency_key text;", f"ADD COLUMN idempotency_key text NOT NULL DEFAULT {default};"
+        )
 
         findings = migrate(tmp_path, text)
 
@@ -229,7 +233,8 @@ class TestProcedure:
         looked = look(CHARGE, dialect=Dialect.TSQL)
 
         assert looked.right == [
-            "the constraint is the judge: pk_idempotency_key PRIMARY KEY (idempotency_key) decides, and the loser is handled",
+            "the constraint is the judge: pk_idempotency_key PRIMARY KEY (idempotency_key) decides, "
+            "and the loser is handled",
             "key and effect are in one transaction: idempotency_key, charge",
         ]
         assert looked.codes == ["OW212", "OW213", "OW213"]
@@ -263,7 +268,11 @@ class TestProcedure:
         """
         start, end = CHARGE.index("BEGIN CATCH"), CHARGE.index("END CATCH;") + len("END CATCH;")
         naive = CHARGE[:start] + CHARGE[end:]
-        naive = naive.replace("CONSTRAINT [pk_idempotency_key] PRIMARY KEY", "").replace("BEGIN TRY", "").replace("END TRY", "")
+        naive = (
+            naive.replace("CONSTRAINT [pk_idempotency_key] PRIMARY KEY", "")
+            .replace("BEGIN TRY", "")
+            .replace("END TRY", "")
+        )
 
         codes = look(naive, dialect=Dialect.TSQL).codes
 

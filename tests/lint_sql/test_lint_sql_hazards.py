@@ -49,7 +49,9 @@ class TestHazards:
         """
         A part with a hazard has that hazard and no other.
         """
-        more = [(part.file, part.number, one) for part in parts("hazards") for one in _found(part, tmp_path) - part.wanted]
+        more = [
+            (part.file, part.number, one) for part in parts("hazards") for one in _found(part, tmp_path) - part.wanted
+        ]
 
         assert more == []
 

@@ -85,7 +85,22 @@ _PATTERNS: Final = {
 }
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _BEFORE_VALUE: Final = frozenset(
-    {"SELECT", "VALUES", "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "THEN", "ELSE", "WHEN"}
+    {
+        "SELECT",
+        "VALUES",
+        "LIMIT",
+        "OFFSET",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "ILIKE",
+        "BETWEEN",
+        "THEN",
+        "ELSE",
+        "WHEN",
+    }
 )
 _BLOCK_EDGE: Final = re.compile(r"/\*|\*/")
 

@@ -32,6 +32,8 @@ class Piece:
 
     start: int
     tokens: list[Token] = field(default_factory=list)
+    last: str = ""
+    """Its last token so far, also if that is one too many to be kept."""
     count: int = 0
     depth: int = 0
     cut: bool = False
@@ -72,6 +74,7 @@ def split_statements(text: str, dialect: Dialect, start: int = 0, end: int | Non
             if not piece.tokens:
                 piece.start = token.start
             piece.count += 1
+            piece.last = token.text
             if piece.count <= TOKENS_MAX + 1:
                 piece.tokens.append(token)
             paren = max(0, paren + (token.text in "([") - (token.text in ")]")) if token.kind is Kind.MARK else paren
@@ -89,10 +92,11 @@ def split_statements(text: str, dialect: Dialect, start: int = 0, end: int | Non
 
 def _is_end(token: Token, piece: Piece, dialect: Dialect, paren: int, block: int) -> bool:
     if dialect is Dialect.TSQL:
-        before = piece.tokens[-1] if piece.tokens else None
         # `GO` stands alone on a line; here it is enough that it begins a statement, as it does in texts without lines.
-        return token.text == "GO" and token.kind is Kind.WORD and (before is None or before.text in (";", "END", ")"))
-    return token.kind is Kind.MARK and token.text == ";" and block == 0 and (paren == 0 or piece.count > TOKENS_MAX)
+        return token.text == "GO" and token.kind is Kind.WORD and piece.last in ("", ";", "END", ")")
+    # Only a rule has semicolons in parentheses. Anywhere else somebody forgot to close one, and the next is read.
+    inside = paren > 0 and "RULE" in piece.words(4)
+    return token.kind is Kind.MARK and token.text == ";" and block == 0 and not inside
 
 
 def _block_depth(token: Token, piece: Piece, dialect: Dialect, block: int) -> int:

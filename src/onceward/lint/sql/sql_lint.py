@@ -36,7 +36,12 @@ _HEADER: Final = re.compile(
     r"^--[ \t]*onceward:[ \t]*(?P<what>dialect|intent)[ \t]+(?P<value>[\w-]+)[ \t]*$", re.MULTILINE
 )
 _OTHERS: Final = (
-    (re.compile(r"\b(?:TABLE|INTO|FROM|UPDATE)\s+`|\bAUTO_INCREMENT\b|\bENGINE\s*=|ON\s+DUPLICATE\s+KEY", re.IGNORECASE), "MySQL, which is not read"),
+    (
+        re.compile(
+            r"\b(?:TABLE|INTO|FROM|UPDATE)\s+`|\bAUTO_INCREMENT\b|\bENGINE\s*=|ON\s+DUPLICATE\s+KEY", re.IGNORECASE
+        ),
+        "MySQL, which is not read",
+    ),
     (re.compile(r"\[dbo\]|\bNVARCHAR\b|^\s*GO\s*$|@@\w+", re.IGNORECASE | re.MULTILINE), "T-SQL: add --dialect tsql"),
     (
         re.compile(r"\bINSERT\s+OR\s+\w|\bAUTOINCREMENT\b|^\s*PRAGMA\b", re.IGNORECASE | re.MULTILINE),
