@@ -11,6 +11,7 @@ from pathlib import Path
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command, did_you_mean
 from onceward.cli.lint_report import FINDING_ARGUMENTS, settings_of, show_report
+from onceward.cli.lint_sql import SQL_COMMANDS
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.text_tables import format_table
 from onceward.lint.fixing import fix_files
@@ -91,6 +92,7 @@ COMMANDS = (
             "tests, which make keys afresh on purpose, with --tests."
         ),
     ),
+    *SQL_COMMANDS,
     Command(
         name="lint rules",
         summary="list the rules",

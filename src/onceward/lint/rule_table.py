@@ -11,12 +11,13 @@ from functools import cache
 from onceward._core.errors import ConfigurationError
 from onceward.lint.findings import LINTER_RULES, Rule
 from onceward.lint.python.rules import RULES as PYTHON_RULES
+from onceward.lint.sql.rules import RULES as SQL_RULES
 
 
 @cache
 def all_rules() -> dict[str, Rule]:
     """Code -> rule, in the order of the codes."""
-    rules = sorted((*PYTHON_RULES, *LINTER_RULES), key=lambda rule: rule.code)
+    rules = sorted((*PYTHON_RULES, *SQL_RULES, *LINTER_RULES), key=lambda rule: rule.code)
     return {rule.code: rule for rule in rules}
 
 
