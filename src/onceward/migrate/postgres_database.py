@@ -7,6 +7,8 @@ CONCURRENTLY. The backfill commits after each batch. What is done is read from t
 where the last one ended.
 """
 
+# ruff: noqa: S608 - names come from `quote`, and values are bound
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from onceward.migrate.table import KEY, WORKER, Dialect, MigrationRefused, Progr
 from onceward.runtime.environment import REAL
 from onceward.stores._postgres_url import parse
 
+_CHECKS_CLIENTS = 140_000
 _TRIES = 5
 _PASSES = 3
 """How often the rows are walked through before the check: writers that send no key yet always leave some behind."""
@@ -41,8 +44,11 @@ def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresDatabase]:
             connection.execute("SET enable_seqscan = on")
             connection.execute("SET plan_cache_mode = auto")
             connection.execute("SET statement_timeout = 0")
+            if connection.info.server_version >= _CHECKS_CLIENTS:
+                # If this process is killed, its statement ends soon, and the next run need not wait for it.
+                connection.execute("SET client_connection_check_interval = '1s'")
             connection.execute(f"SET lock_timeout = {max(1, round(1000 * lock_seconds))}")
-            yield PostgresDatabase(connection)
+            yield PostgresDatabase(connection, lock_seconds)
     except psycopg.errors.InsufficientPrivilege as error:
         raise MigrationRefused(
             f"{target.name}: this role may not do that ({error.diag.message_primary}). Connect as the table's owner; "
@@ -61,8 +67,9 @@ class PostgresDatabase:
 
     dialect: Dialect = "postgresql"
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], lock_seconds: float) -> None:
         self._connection = connection
+        self._lock_seconds = lock_seconds
 
     def look(self, name: str, schema: str, how: Hash) -> Table:
         """The table, if it can be migrated; nothing is changed."""
@@ -103,8 +110,12 @@ class PostgresDatabase:
         """One at a time; the lock is the session's, and ends with it."""
         place = ["onceward migrate", table.quoted]
         lock = "hashtext(%s), hashtext(%s)"
-        (got,) = self._connection.execute(f"SELECT pg_try_advisory_lock({lock})", place).fetchone() or (False,)
-        if not got:
+        give_up = REAL.monotonic() + self._lock_seconds
+        while self._connection.execute(f"SELECT pg_try_advisory_lock({lock})", place).fetchone() != (True,):
+            # Trying, not waiting: one who waits in a statement keeps an index from being built concurrently.
+            if REAL.monotonic() < give_up:
+                REAL.sleep(0.1)
+                continue
             raise StoreUnavailable(
                 f"another `onceward migrate apply` is at work on {table.quoted}. Let it end, then run this again",
                 retry_after_seconds=10.0,
@@ -161,7 +172,8 @@ class PostgresDatabase:
             if not ids:
                 return 0, "", 0
             cursor.execute(
-                f"{change} v.key FROM unnest($1::text[], $2::text[]) AS v(id, key) WHERE t.{id} = v.id::{type}".encode(),
+                f"{change} v.key FROM unnest($1::text[], $2::text[]) AS v(id, key) "
+                f"WHERE t.{id} = v.id::{type}".encode(),
                 [ids, [historical_key(text) for text in ids]],
             )
             return len(ids), ids[-1], cursor.rowcount
@@ -188,12 +200,12 @@ class PostgresDatabase:
             return
         name = quote(table.constraint)
         say(f"constrain: {table.constraint}")
-        if standing.index != "valid":
+        if standing.unique_index != "valid":
             self._check_doubles(table)
             (waits,) = self._connection.execute("SHOW lock_timeout").fetchone() or ("0",)
             # It waits for older transactions, and keeps nobody out meanwhile.
             self._connection.execute("SET lock_timeout = 0")
-            if standing.index == "broken":
+            if standing.unique_index == "broken":
                 self._run(f"REINDEX INDEX CONCURRENTLY {quote(table.schema)}.{name}")
             else:
                 columns = f"{quote(WORKER)}, {quote(KEY)}"
@@ -241,7 +253,8 @@ class PostgresDatabase:
                 row = f"ROW({', '.join(map(quote, names))})::text"
                 each = f"SELECT sha256(convert_to({row}, 'UTF8')) AS one FROM {table.quoted}"
                 ((rows, digest),) = self._run(
-                    f"SELECT count(*), left(encode(sha256(string_agg(one, ''::bytea ORDER BY one)), 'hex'), 16) FROM ({each}) AS all_rows"
+                    "SELECT count(*), left(encode(sha256(string_agg(one, ''::bytea ORDER BY one)), 'hex'), 16) "
+                    f"FROM ({each}) AS all_rows"
                 )
                 lines.append(f"{title} of {rows} rows, sha256 {digest}")
         return lines
@@ -259,9 +272,8 @@ class PostgresDatabase:
         copied = table._replace(schema=schema)
         self._run(f"CREATE SCHEMA {quote(schema)}")
         try:
-            self._run(
-                f"CREATE TABLE {copied.quoted} (LIKE {table.quoted} INCLUDING ALL EXCLUDING GENERATED EXCLUDING IDENTITY)"
-            )
+            alike = f"LIKE {table.quoted} INCLUDING ALL EXCLUDING GENERATED EXCLUDING IDENTITY"
+            self._run(f"CREATE TABLE {copied.quoted} ({alike})")
             self._run(f"INSERT INTO {copied.quoted} SELECT * FROM {table.quoted}")
             yield self, copied
         finally:
@@ -273,14 +285,17 @@ class PostgresDatabase:
 
     def _patient(self, act: Any, say: Say) -> Any:
         """Try again when others hold what is needed: a statement that waits keeps everybody behind it waiting."""
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
+            left -= 1
             try:
                 return act()
             except _BUSY as error:
                 if not left:
                     raise StoreUnavailable(
-                        f"others held the table for longer than the lock timeout, {_TRIES} times ({error.diag.message_primary}). "
-                        "What is done stays done: run the same command again when it is quieter, or with a longer "
+                        f"others held the table for longer than the lock timeout, {_TRIES} times "
+                        f"({error.diag.message_primary}). What is done stays done: run the same command again when "
+                        "it is quieter, or with a longer "
                         "--lock-timeout",
                         retry_after_seconds=10.0,
                     ) from error

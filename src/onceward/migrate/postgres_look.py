@@ -40,7 +40,8 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attname = ANY (%s) AND NOT a.attisdropped
 """
 _INDEX = """
-SELECT i.indrelid = %(oid)s AS on_table, COALESCE(i.indisunique AND i.indpred IS NULL, false), COALESCE(i.indisvalid, false),
+SELECT COALESCE(i.indrelid = %(oid)s, false), COALESCE(i.indisunique AND i.indpred IS NULL, false),
+    COALESCE(i.indisvalid, false),
     ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number ORDER BY place)
 FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
@@ -55,7 +56,7 @@ class Standing(NamedTuple):
     not_null: bool
     check: str
     """The check that both values are there: "" if there is none, "new" until it is validated, then "valid"."""
-    index: str
+    unique_index: str
     """The unique index: "" if there is none, "broken" after a kill while it was built, or "valid"."""
     constraint: bool
 
@@ -82,8 +83,8 @@ def look(connection: psycopg.Connection[Any], name: str, schema: str, how: Hash)
         )
     if is_partition or has_children:
         raise MigrationRefused(
-            f"{typed} is part of a partitioned or inherited table, and a constraint would hold for one part only. Write "
-            "its migration by hand"
+            f"{typed} is part of a partitioned or inherited table, and a constraint would hold for one part only. "
+            "Write its migration by hand"
         )
     if not (owned and may_create):
         raise MigrationRefused(
@@ -109,8 +110,8 @@ def _id_of(connection: psycopg.Connection[Any], oid: int, typed: str) -> tuple[s
     ((id, id_type, base),) = ids
     if base not in _ID_TYPES:
         raise MigrationRefused(
-            f"the primary key of {typed} is of type {id_type}, whose text may differ between sessions. Keys are made of "
-            "whole numbers, numeric, text or uuid: write its migration by hand"
+            f"the primary key of {typed} is of type {id_type}, whose text may differ between sessions. Keys are made "
+            "of whole numbers, numeric, text or uuid: write its migration by hand"
         )
     return id, id_type
 

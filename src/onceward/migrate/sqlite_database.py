@@ -5,6 +5,8 @@ Each batch is one transaction of its own, so that a kill loses at most a batch, 
 that still lack a key. The last batch and the triggers are one transaction: no row can slip in between.
 """
 
+# ruff: noqa: S608 - names come from `quote`, and values are bound
+
 from __future__ import annotations
 
 import hashlib
@@ -13,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward.migrate import statements
@@ -99,7 +102,7 @@ class SqliteDatabase:
         self._check_names(table)
         return table
 
-    def _check_columns(self, name: str, columns: dict[str, tuple[object, ...]]) -> None:
+    def _check_columns(self, name: str, columns: dict[str, tuple[Any, ...]]) -> None:
         """What is there under the names of our columns must be what we would have added."""
         for column, declared, _, default, hidden in columns.values():
             if str(column).lower() not in (WORKER, KEY):
@@ -107,7 +110,8 @@ class SqliteDatabase:
             is_text = any(word in str(declared).upper() for word in ("CHAR", "CLOB", "TEXT"))
             if not is_text or "INT" in str(declared).upper() or hidden:
                 raise MigrationRefused(
-                    f"{name}.{column} is there with another type, {declared or 'none'}, and must be text. Rename it first"
+                    f"{name}.{column} is there with another type, {declared or 'none'}, and must be text. "
+                    "Rename it first"
                 )
             if default is not None:
                 raise MigrationRefused(
@@ -120,8 +124,8 @@ class SqliteDatabase:
         kinds = [kind for (kind,) in self._rows(f"SELECT DISTINCT typeof({quote(id)}) FROM {quote(name)}")]
         if len(kinds) > 1 or not set(kinds) <= {"integer", "text"}:
             raise MigrationRefused(
-                f"the ids of {name!r} must be all whole numbers or all texts, and there are: {', '.join(sorted(kinds))}. "
-                "Mend those rows first"
+                f"the ids of {name!r} must be all whole numbers or all texts, and there are: "
+                f"{', '.join(sorted(kinds))}. Mend those rows first"
             )
         return kinds[0].upper() if kinds else "TEXT"
 
@@ -192,9 +196,9 @@ class SqliteDatabase:
             began = REAL.monotonic()
             after = "" if last is None else f"{id} > ? AND"
             values = () if last is None else (last,)
-            ends = f"SELECT max({id}) FROM (SELECT {id} FROM {table.quoted} WHERE {after} ({statements.MISSING}) ORDER BY {id} LIMIT ?)"
+            batch = f"SELECT {id} FROM {table.quoted} WHERE {after} ({statements.MISSING}) ORDER BY {id} LIMIT ?"
             with self._transaction():
-                ((end,),) = self._rows(ends, *values, batch_rows)
+                ((end,),) = self._rows(f"SELECT max({id}) FROM ({batch})", *values, batch_rows)
                 filled = 0 if end is None else self._fill(table, f"{after} {id} <= ? AND", (*values, end))
             if end is None:
                 return
@@ -273,5 +277,5 @@ class SqliteDatabase:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _rows(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()

@@ -7,6 +7,8 @@ hexadecimal, and `n` counts steps. A block takes 64 rounds, and one step more th
 It takes about a millisecond for a row: good for printed SQL, while `migrate apply` computes keys in Python.
 """
 
+# ruff: noqa: S608 - names come from `quote`, and values are bound
+
 from __future__ import annotations
 
 from math import isqrt

@@ -6,6 +6,8 @@ copy the rows and drop the old table; this migration drops nothing, so there two
 refuses duplicates. `ON CONFLICT (worker_id, idempotency_key)` finds the index as it would find a constraint.
 """
 
+# ruff: noqa: S608 - names come from `quote`, and values are bound
+
 from __future__ import annotations
 
 from onceward.migrate.hashing import LABEL, Hash, postgres_expression, sqlite_expression
