@@ -17,6 +17,8 @@ BATCH_ROWS = 5_000
 """Rows that one transaction fills in: each waits for a commit, and keeps its rows locked for tens of milliseconds."""
 LOCK_SECONDS = 5.0
 """How long a statement waits for the table. Everybody else queues up behind it for as long."""
+PASSES = 3
+"""How often the rows are walked through before tightening: writers that send no key yet always leave some behind."""
 COPY_BYTES_MAX = 1 << 30
 
 

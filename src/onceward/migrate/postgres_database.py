@@ -19,7 +19,7 @@ import psycopg
 
 from onceward._core.errors import StoreUnavailable
 from onceward.migrate import statements
-from onceward.migrate.database import Application, Database
+from onceward.migrate.database import PASSES, Application, Database
 from onceward.migrate.hashing import LABEL, Hash, historical_key, postgres_expression
 from onceward.migrate.postgres_look import look, standing_of
 from onceward.migrate.reporting import Backfill, Say
@@ -29,8 +29,6 @@ from onceward.stores._postgres_url import parse
 
 _CHECKS_CLIENTS = 140_000
 _TRIES = 5
-_PASSES = 3
-"""How often the rows are walked through before the check: writers that send no key yet always leave some behind."""
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
@@ -131,30 +129,36 @@ class PostgresDatabase:
         (missing,) = found.fetchone() or (0,)
         say(f"backfill: {missing:,} rows without a key")
         rows = Backfill(say, missing)
-        for _ in range(_PASSES):
+        for _ in range(PASSES):
             if self._walk(table, wanted, say, rows) < wanted.batch_rows:
                 break
         return rows
 
     def _walk(self, table: Table, wanted: Application, say: Say, rows: Backfill) -> int:
-        """Walk through the ids once; the number of rows that got a key."""
+        """Walk through the ids that are there now, once; the number of rows that got a key."""
         last, before = None, rows.rows
+        # With the table's name before it: a bare name in ORDER BY is the text that is selected, and '9' comes after '10'.
+        highest = self._run(f"SELECT t.{table.id}::text FROM {table.quoted} AS t ORDER BY t.{table.id} DESC LIMIT 1")
+        if not highest:
+            return 0
         while True:
-            selected, end, filled = self._patient(lambda last=last: self._batch(table, wanted, last), say)
+            selected, end, filled = self._patient(
+                lambda last=last: self._batch(table, wanted, highest[0][0], last), say
+            )
             if not selected:
                 return rows.rows - before
             rows.add(filled)
             last = end
 
-    def _batch(self, table: Table, wanted: Application, last: str | None) -> tuple[int, str, int]:
+    def _batch(self, table: Table, wanted: Application, highest: str, last: str | None) -> tuple[int, str, int]:
         """One transaction: rows selected, the last of their ids, rows filled in."""
         id, type = table.id, table.id_type
-        after = "" if last is None else f"{id} > $1::{type} AND"
+        after = f"{id} <= $1::{type} AND" + ("" if last is None else f" {id} > $2::{type} AND")
         select = (
             f"SELECT {id} AS id FROM {table.quoted} WHERE {after} ({statements.MISSING}) "
             f"ORDER BY {id} LIMIT {wanted.batch_rows} FOR UPDATE"
         )
-        values = [] if last is None else [last]
+        values = [highest] if last is None else [highest, last]
         change = f"UPDATE {table.quoted} AS t SET {quote(WORKER)} = '{LABEL}', {quote(KEY)} ="
         with self._connection.transaction(), psycopg.RawCursor(self._connection) as cursor:
             if wanted.how != "application":
@@ -162,12 +166,12 @@ class PostgresDatabase:
                 cursor.execute(
                     f"WITH batch AS ({select}), done AS "
                     f"({change} {value} FROM batch WHERE t.{id} = batch.id RETURNING 1) "
-                    "SELECT (SELECT count(*) FROM batch), (SELECT id::text FROM batch ORDER BY id DESC LIMIT 1), "
+                    "SELECT (SELECT count(*) FROM batch), (SELECT id::text FROM batch ORDER BY batch.id DESC LIMIT 1), "
                     "(SELECT count(*) FROM done)".encode(),
                     values,
                 )
                 return cursor.fetchone() or (0, "", 0)
-            cursor.execute(f"SELECT id::text FROM ({select}) AS batch ORDER BY id".encode(), values)
+            cursor.execute(f"SELECT id::text FROM ({select}) AS batch ORDER BY batch.id".encode(), values)
             ids = [text for (text,) in cursor.fetchall()]
             if not ids:
                 return 0, "", 0

@@ -19,7 +19,7 @@ from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward.migrate import statements
-from onceward.migrate.database import Application, Database
+from onceward.migrate.database import PASSES, Application, Database
 from onceward.migrate.hashing import LABEL, Hash, historical_key
 from onceward.migrate.reporting import Backfill, Say
 from onceward.migrate.table import (
@@ -167,7 +167,11 @@ class SqliteDatabase:
         ((missing,),) = self._rows(f"SELECT count(*) FROM {table.quoted} WHERE {statements.MISSING}")
         say(f"backfill: {missing:,} rows without a key")
         rows = Backfill(say, missing)
-        self._backfill(table, wanted.batch_rows, rows)
+        for _ in range(PASSES):
+            before = rows.rows
+            self._backfill(table, wanted.batch_rows, rows)
+            if rows.rows - before < wanted.batch_rows:
+                break
         if wanted.until is Step.BACKFILL:
             return rows.rows
         if not self.progress_of(table).tightened:
@@ -190,12 +194,13 @@ class SqliteDatabase:
         return [column for column in (WORKER, KEY) if column not in found]
 
     def _backfill(self, table: Table, batch_rows: int, rows: Backfill) -> None:
-        """Walk through the ids once; rows that come in behind us are for the step that tightens."""
+        """Walk through the ids that are there now, once: after those that others add meanwhile it would never end."""
         id, last = table.id, None
+        ((highest,),) = self._rows(f"SELECT max({id}) FROM {table.quoted}")
         while True:
             began = REAL.monotonic()
-            after = "" if last is None else f"{id} > ? AND"
-            values = () if last is None else (last,)
+            after = f"{id} <= ? AND" if last is None else f"{id} <= ? AND {id} > ? AND"
+            values = (highest,) if last is None else (highest, last)
             batch = f"SELECT {id} FROM {table.quoted} WHERE {after} ({statements.MISSING}) ORDER BY {id} LIMIT ?"
             with self._transaction():
                 ((end,),) = self._rows(f"SELECT max({id}) FROM ({batch})", *values, batch_rows)
