@@ -137,7 +137,7 @@ class PostgresDatabase:
     def _walk(self, table: Table, wanted: Application, say: Say, rows: Backfill) -> int:
         """Walk through the ids that are there now, once; the number of rows that got a key."""
         last, before = None, rows.rows
-        # With the table's name before it: a bare name in ORDER BY is the text that is selected, and '9' comes after '10'.
+        # Not a bare name: in ORDER BY that would be the text that is selected, where '9' comes after '10'.
         highest = self._run(f"SELECT t.{table.id}::text FROM {table.quoted} AS t ORDER BY t.{table.id} DESC LIMIT 1")
         if not highest:
             return 0
