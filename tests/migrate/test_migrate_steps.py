@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from migrate_subject import Subject, expected
 
-from onceward.migrate import Step
+from onceward.migrate import MigrationStep
 
 REFUSED = (psycopg.IntegrityError, sqlite3.IntegrityError)
 
@@ -22,7 +22,7 @@ def test_the_columns_come_first_and_are_nullable(subject: Subject) -> None:
     """
     subject.expenses(3)
 
-    subject.apply(until=Step.ADD)
+    subject.apply(until=MigrationStep.ADD)
     subject.run("INSERT INTO expenses (token, amount) VALUES ('new', 1)")
 
     assert {row[1:] for row in subject.stored_keys()} == {(None, None)}
@@ -37,12 +37,12 @@ def test_the_backfill_is_what_python_computes_and_runs_again_for_nothing(subject
     The key is the SHA-256 of the label and the id; rows that have one are left alone, and the second run finds none.
     """
     subject.expenses(120)
-    subject.apply(until=Step.ADD)
+    subject.apply(until=MigrationStep.ADD)
     subject.run("UPDATE expenses SET worker_id = 'w', idempotency_key = 'mine' WHERE id = 7")
     subject.run("UPDATE expenses SET worker_id = 'w' WHERE id = 8")
 
-    first = subject.apply(until=Step.BACKFILL, batch_rows=50)
-    second = subject.apply(until=Step.BACKFILL, batch_rows=50)
+    first = subject.apply(until=MigrationStep.BACKFILL, batch_rows=50)
+    second = subject.apply(until=MigrationStep.BACKFILL, batch_rows=50)
 
     assert (first, second) == (119, 0)
     assert subject.stored_keys()[6] == (7, "w", "mine")
@@ -55,7 +55,7 @@ def test_the_printed_backfill_is_the_same_and_runs_again_for_nothing(subject: Su
     Printed SQL gives the keys that Python computes; the second time it updates no row.
     """
     subject.expenses(70)
-    subject.apply(until=Step.ADD)
+    subject.apply(until=MigrationStep.ADD)
     printed = typed("generate", "expenses", "--database", subject.url, "--step", "backfill")
     update = re.search(r"^UPDATE.*?(?=;$)", printed.out, re.MULTILINE | re.DOTALL)
     assert update is not None
@@ -147,14 +147,14 @@ def test_the_constraint_is_refused_while_a_row_lacks_its_key(subject: Subject, t
     The rows are looked at, not what somebody says was done; with every key there, it is printed.
     """
     subject.expenses(5)
-    subject.apply(until=Step.TIGHTEN if subject.kind == "sqlite" else Step.ADD)
+    subject.apply(until=MigrationStep.TIGHTEN if subject.kind == "sqlite" else MigrationStep.ADD)
     if subject.kind == "sqlite":
         subject.run("DROP TRIGGER expenses_worker_idem_set_on_insert")
         subject.run("INSERT INTO expenses (token, amount) VALUES ('late', 1)")
     words = ("generate", "expenses", "--database", subject.url, "--step", "constrain")
 
     early = typed(*words)
-    subject.apply(until=Step.TIGHTEN)
+    subject.apply(until=MigrationStep.TIGHTEN)
     later = typed(*words)
 
     assert (early.code, "constrain comes after backfill" in early.err) == (2, True)

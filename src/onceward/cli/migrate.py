@@ -10,11 +10,11 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.text_tables import escape_invisible, format_facts
-from onceward.migrate.database import BATCH_ROWS, COPY_BYTES_MAX, LOCK_SECONDS, Application, Database, open_database
+from onceward.migrate.database import BATCH_ROWS, COPY_BYTES_MAX, LOCK_SECONDS, Application, Migrator, open_database
 from onceward.migrate.formats import FORMATS, Request, generate
 from onceward.migrate.hashing import HASHES
 from onceward.migrate.rehearsal import rehearse
-from onceward.migrate.table import STEPS, Step, Table
+from onceward.migrate.table import STEPS, MigrationStep, Table
 
 _ROWS_MAX = 1_000_000
 
@@ -22,7 +22,7 @@ _ROWS_MAX = 1_000_000
 def _generate(args: argparse.Namespace) -> int:
     with open_database(args.database) as database:
         table = database.look(args.table, args.schema, args.hash)
-        steps = tuple(map(Step, args.step)) if args.step else STEPS
+        steps = tuple(map(MigrationStep, args.step)) if args.step else STEPS
         request = Request(args.format, args.hash, steps, args.down, args.after)
         text = generate(table, database.progress_of(table), request)
     if args.json:
@@ -33,7 +33,7 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _apply(args: argparse.Namespace) -> int:
-    wanted = Application(args.hash, Step(args.until), args.batch)
+    wanted = Application(args.hash, MigrationStep(args.until), args.batch)
     with open_database(args.database, args.lock_timeout) as database:
         table = database.look(args.table, args.schema, args.hash)
         if args.rehearse:
@@ -49,7 +49,7 @@ def _apply(args: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _rehearse(args: argparse.Namespace, database: Database, table: Table, wanted: Application) -> int:
+def _rehearse(args: argparse.Namespace, database: Migrator, table: Table, wanted: Application) -> int:
     found = rehearse(database, table, wanted, _say, args.copy_max)
     if args.json:
         print_json({"good": found.is_good, **found._asdict()})
@@ -127,7 +127,7 @@ COMMANDS = (
                 "--until",
                 "the last step; before `tighten`, all writers must send keys",
                 choices=[step.value for step in STEPS],
-                default=Step.CONSTRAIN.value,
+                default=MigrationStep.CONSTRAIN.value,
             ),
             Argument("--batch", "rows for each transaction", metavar="ROWS", type=_rows, default=BATCH_ROWS),
             Argument(

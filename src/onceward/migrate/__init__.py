@@ -11,20 +11,20 @@ May import: `_core`, `runtime`, `stores`; psycopg only in the `postgres_` files.
 steps and their order), then `statements.py`, then `postgres_database.py`.
 """
 
-from onceward.migrate.database import Application, Database, open_database
+from onceward.migrate.database import Application, Migrator, open_database
 from onceward.migrate.formats import Request, generate
 from onceward.migrate.hashing import historical_key
 from onceward.migrate.rehearsal import Rehearsal, rehearse
-from onceward.migrate.table import MigrationRefused, Progress, Step, Table
+from onceward.migrate.table import MigrationRefused, MigrationStep, Progress, Table
 
 __all__ = [
     "Application",
-    "Database",
     "MigrationRefused",
+    "MigrationStep",
+    "Migrator",
     "Progress",
     "Rehearsal",
     "Request",
-    "Step",
     "Table",
     "generate",
     "historical_key",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from onceward.migrate.hashing import Hash
 from onceward.migrate.reporting import Say
-from onceward.migrate.table import Dialect, MigrationRefused, Progress, Step, Table
+from onceward.migrate.table import Dialect, MigrationRefused, MigrationStep, Progress, Table
 
 BATCH_ROWS = 5_000
 """Rows that one transaction fills in: each waits for a commit, and keeps its rows locked for tens of milliseconds."""
@@ -26,12 +26,12 @@ class Application(NamedTuple):
     """How a migration is applied."""
 
     how: Hash = "builtin"
-    until: Step = Step.CONSTRAIN
+    until: MigrationStep = MigrationStep.CONSTRAIN
     """The last step: before tightening, every writer must send keys."""
     batch_rows: int = BATCH_ROWS
 
 
-class Database(Protocol):
+class Migrator(Protocol):
     """An open database."""
 
     dialect: Dialect
@@ -51,12 +51,12 @@ class Database(Protocol):
     def describe(self, table: Table) -> list[str]:
         """The table's columns, constraints, indexes and rows as lines, to be compared."""
 
-    def copy(self, table: Table, bytes_max: int) -> AbstractContextManager[tuple[Database, Table]]:
+    def copy(self, table: Table, bytes_max: int) -> AbstractContextManager[tuple[Migrator, Table]]:
         """A copy of the table that is gone after the block."""
 
 
 @contextmanager
-def open_database(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Database]:
+def open_database(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Migrator]:
     """The database that a URL names, until the block ends."""
     match urlsplit(url).scheme.lower():
         case "sqlite":

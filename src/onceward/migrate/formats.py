@@ -14,7 +14,17 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from onceward.migrate import statements
 from onceward.migrate.hashing import LABEL, Hash
-from onceward.migrate.table import KEY, STEPS, WORKER, MigrationRefused, Progress, Step, Table, check_order, quote
+from onceward.migrate.table import (
+    KEY,
+    STEPS,
+    WORKER,
+    MigrationRefused,
+    MigrationStep,
+    Progress,
+    Table,
+    check_order,
+    quote,
+)
 
 Format: TypeAlias = Literal["sql", "alembic", "django"]
 FORMATS: tuple[Format, ...] = ("sql", "alembic", "django")
@@ -23,10 +33,10 @@ LOCK_TIMEOUT = "5s"
 """How long a printed migration waits for its table: others queue up behind it for as long as it waits."""
 
 _SAYS = {
-    Step.ADD: "Add both columns, nullable: rows that are there have no key yet, and no default may pretend one.",
-    Step.BACKFILL: "Give every row without a key one that is made of its id. Running it again changes no row.",
-    Step.TIGHTEN: "Only now: no row without a key.",
-    Step.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key is decoration.",
+    MigrationStep.ADD: "Add both columns, nullable: rows that are there have no key yet, and no default may pretend one.",
+    MigrationStep.BACKFILL: "Give every row without a key one that is made of its id. Running it again changes no row.",
+    MigrationStep.TIGHTEN: "Only now: no row without a key.",
+    MigrationStep.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key is decoration.",
 }
 
 
@@ -35,7 +45,7 @@ class Request(NamedTuple):
 
     format: Format = "sql"
     how: Hash = "builtin"
-    steps: Sequence[Step] = STEPS
+    steps: Sequence[MigrationStep] = STEPS
     down: bool = False
     after: str = ""
     """The migration before: an Alembic revision, or Django's `app.0004_name`."""
@@ -48,7 +58,7 @@ def generate(table: Table, progress: Progress, request: Request) -> str:
     if request.down:
         if request.format != "sql":
             raise MigrationRefused(f"--format {request.format} has both directions in one file: leave --down out")
-    elif Step.ADD in request.steps and progress.added:
+    elif MigrationStep.ADD in request.steps and progress.added:
         raise MigrationRefused(
             f"{table.name} has {WORKER} and {KEY} already. `onceward migrate apply` finishes what was begun, and "
             "--step prints one of the later steps"
@@ -70,7 +80,7 @@ def _sql(table: Table, request: Request) -> str:
         lines += ["", "-- Takes the migration back. The keys are lost; every other column stays."]
         lines += [f"{statement};" for step in reversed(request.steps) for statement in statements.down(table, step)]
         return "\n".join([*lines, "", "COMMIT;"])
-    if request.how == "application" and Step.BACKFILL in request.steps:
+    if request.how == "application" and MigrationStep.BACKFILL in request.steps:
         raise MigrationRefused(
             "plain SQL cannot compute keys in an application. Choose --hash builtin, or --format alembic or django"
         )
@@ -83,11 +93,11 @@ def _sql(table: Table, request: Request) -> str:
 def _alembic(table: Table, request: Request) -> str:
     steps = request.steps
     revision = hashlib.sha256(f"{table.quoted}:{[step.value for step in steps]}".encode()).hexdigest()[:12]
-    in_python = request.how == "application" and Step.BACKFILL in steps
+    in_python = request.how == "application" and MigrationStep.BACKFILL in steps
     up: list[str] = []
     for step in steps:
         up.append(f"    # {_SAYS[step]}")
-        if step is Step.BACKFILL and in_python:
+        if step is MigrationStep.BACKFILL and in_python:
             up.append("    _backfill(op.get_bind())")
             continue
         up += [f"    op.execute(_plain({statement!r}))" for statement in statements.up(table, step, request.how)]
@@ -132,11 +142,11 @@ def _django(table: Table, request: Request) -> str:
     app, _, name = request.after.partition(".")
     if request.after and not name:
         raise MigrationRefused("the migration before is written app.0004_name: --after expenses.0004_amounts")
-    in_python = request.how == "application" and Step.BACKFILL in request.steps
+    in_python = request.how == "application" and MigrationStep.BACKFILL in request.steps
     operations: list[str] = []
     for step in request.steps:
         operations.append(f"        # {_SAYS[step]}")
-        if step is Step.BACKFILL and in_python:
+        if step is MigrationStep.BACKFILL and in_python:
             operations.append("        migrations.RunPython(_backfill, migrations.RunPython.noop),")
             continue
         forward, backward = statements.up(table, step, request.how), statements.down(table, step)

@@ -19,11 +19,11 @@ import psycopg
 
 from onceward._core.errors import StoreUnavailable
 from onceward.migrate import statements
-from onceward.migrate.database import PASSES, Application, Database
+from onceward.migrate.database import PASSES, Application, Migrator
 from onceward.migrate.hashing import LABEL, Hash, historical_key, postgres_expression
 from onceward.migrate.postgres_look import look, standing_of
 from onceward.migrate.reporting import Backfill, Say
-from onceward.migrate.table import KEY, WORKER, Dialect, MigrationRefused, Progress, Step, Table, quote
+from onceward.migrate.table import KEY, WORKER, Dialect, MigrationRefused, MigrationStep, Progress, Table, quote
 from onceward.runtime.environment import REAL
 from onceward.stores._postgres_url import parse
 
@@ -33,7 +33,7 @@ _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
 @contextmanager
-def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresDatabase]:
+def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresMigrator]:
     """The database that a URL names."""
     target = parse(url)
     try:
@@ -46,7 +46,7 @@ def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresDatabase]:
                 # If this process is killed, its statement ends soon, and the next run need not wait for it.
                 connection.execute("SET client_connection_check_interval = '1s'")
             connection.execute(f"SET lock_timeout = {max(1, round(1000 * lock_seconds))}")
-            yield PostgresDatabase(connection, lock_seconds)
+            yield PostgresMigrator(connection, lock_seconds)
     except psycopg.errors.InsufficientPrivilege as error:
         raise MigrationRefused(
             f"{target.name}: this role may not do that ({error.diag.message_primary}). Connect as the table's owner; "
@@ -60,7 +60,7 @@ def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresDatabase]:
         ) from error
 
 
-class PostgresDatabase:
+class PostgresMigrator:
     """One connection."""
 
     dialect: Dialect = "postgresql"
@@ -92,14 +92,14 @@ class PostgresDatabase:
                 say("add: two nullable columns")
                 listed = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote(one)} text" for one in (WORKER, KEY))
                 self._patiently(f"ALTER TABLE {table.quoted} {listed}", say)
-            if wanted.until is Step.ADD:
+            if wanted.until is MigrationStep.ADD:
                 return 0
             rows = self._backfill(table, wanted, say)
-            if wanted.until is Step.BACKFILL:
+            if wanted.until is MigrationStep.BACKFILL:
                 return rows.rows
             if not standing.not_null:
                 self._tighten(table, wanted, say, rows)
-            if wanted.until is Step.CONSTRAIN:
+            if wanted.until is MigrationStep.CONSTRAIN:
                 self._constrain(table, say)
             return rows.rows
 
@@ -195,7 +195,7 @@ class PostgresDatabase:
                     "changed. Let this role change every row, then run this again"
                 )
         self._patiently(f"{change} VALIDATE CONSTRAINT {name}", say)
-        (not_null,) = statements.up(table, Step.TIGHTEN, wanted.how)
+        (not_null,) = statements.up(table, MigrationStep.TIGHTEN, wanted.how)
         self._patiently(not_null, say)
 
     def _constrain(self, table: Table, say: Say) -> None:
@@ -264,7 +264,7 @@ class PostgresDatabase:
         return lines
 
     @contextmanager
-    def copy(self, table: Table, bytes_max: int) -> Iterator[tuple[Database, Table]]:
+    def copy(self, table: Table, bytes_max: int) -> Iterator[tuple[Migrator, Table]]:
         """The table in a schema of its own, with defaults, checks and indexes; without triggers and foreign keys."""
         ((size,),) = self._run(f"SELECT pg_total_relation_size(to_regclass({_text(table.quoted)}))")
         if size > bytes_max:

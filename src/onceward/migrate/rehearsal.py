@@ -11,9 +11,9 @@ import difflib
 from typing import NamedTuple
 
 from onceward.migrate import statements
-from onceward.migrate.database import COPY_BYTES_MAX, Application, Database
+from onceward.migrate.database import COPY_BYTES_MAX, Application, Migrator
 from onceward.migrate.reporting import Say
-from onceward.migrate.table import STEPS, Step, Table
+from onceward.migrate.table import STEPS, MigrationStep, Table
 
 
 class Rehearsal(NamedTuple):
@@ -33,17 +33,17 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(
-    database: Database, table: Table, wanted: Application, say: Say, bytes_max: int = COPY_BYTES_MAX
+    database: Migrator, table: Table, wanted: Application, say: Say, bytes_max: int = COPY_BYTES_MAX
 ) -> Rehearsal:
     """Run up, down and up on a copy; the table itself is only read."""
     with database.copy(table, bytes_max) as (copy, copied):
         # A table that is on its way already begins from where nothing was done.
         progress = copy.progress_of(copied)
         if progress.added:
-            copy.apply(copied, wanted._replace(until=Step.CONSTRAIN), say)
+            copy.apply(copied, wanted._replace(until=MigrationStep.CONSTRAIN), say)
             _take_back(copy, copied)
         shots = [copy.describe(copied)]
-        wanted = wanted._replace(until=Step.CONSTRAIN)
+        wanted = wanted._replace(until=MigrationStep.CONSTRAIN)
         copy.apply(copied, wanted, say)
         shots.append(copy.describe(copied))
         _take_back(copy, copied)
@@ -54,7 +54,7 @@ def rehearse(
     return Rehearsal(_differences(before, up), _differences(before, down), _differences(up, again))
 
 
-def _take_back(copy: Database, table: Table) -> None:
+def _take_back(copy: Migrator, table: Table) -> None:
     copy.execute([statement for step in reversed(STEPS) for statement in statements.down(table, step)])
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward.migrate import statements
-from onceward.migrate.database import PASSES, Application, Database
+from onceward.migrate.database import PASSES, Application, Migrator
 from onceward.migrate.hashing import LABEL, Hash, historical_key
 from onceward.migrate.reporting import Backfill, Say
 from onceward.migrate.table import (
@@ -27,8 +27,8 @@ from onceward.migrate.table import (
     WORKER,
     Dialect,
     MigrationRefused,
+    MigrationStep,
     Progress,
-    Step,
     Table,
     check_name,
     quote,
@@ -41,14 +41,14 @@ _PAUSE_SECONDS_MAX = 0.1
 
 
 @contextmanager
-def open_sqlite(url: str, lock_seconds: float) -> Iterator[SqliteDatabase]:
+def open_sqlite(url: str, lock_seconds: float) -> Iterator[SqliteMigrator]:
     """The file that a URL names; it must be there."""
     path, _ = parse(url)
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}. Write the path of your database: sqlite:///app.db")
     try:
         with closing(_connect(path, lock_seconds)) as connection:
-            yield SqliteDatabase(path, connection)
+            yield SqliteMigrator(path, connection)
     except DRIVER_ERRORS as error:
         raise translate_error(error, path) from error
 
@@ -59,7 +59,7 @@ def _connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
     return connection
 
 
-class SqliteDatabase:
+class SqliteMigrator:
     """One file."""
 
     dialect: Dialect = "sqlite"
@@ -162,7 +162,7 @@ class SqliteDatabase:
             with self._transaction():
                 for column in self._missing_columns(table):
                     self._connection.execute(f"ALTER TABLE {table.quoted} ADD COLUMN {quote(column)} TEXT")
-        if wanted.until is Step.ADD:
+        if wanted.until is MigrationStep.ADD:
             return 0
         ((missing,),) = self._rows(f"SELECT count(*) FROM {table.quoted} WHERE {statements.MISSING}")
         say(f"backfill: {missing:,} rows without a key")
@@ -172,7 +172,7 @@ class SqliteDatabase:
             self._backfill(table, wanted.batch_rows, rows)
             if rows.rows - before < wanted.batch_rows:
                 break
-        if wanted.until is Step.BACKFILL:
+        if wanted.until is MigrationStep.BACKFILL:
             return rows.rows
         if not self.progress_of(table).tightened:
             say("tighten: two triggers refuse NULL")
@@ -181,11 +181,11 @@ class SqliteDatabase:
                 for name, trigger in zip(statements.trigger_names(table), statements.triggers(table), strict=True):
                     if not self._rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name):
                         self._connection.execute(trigger)
-        if wanted.until is Step.CONSTRAIN and not self.progress_of(table).constrained:
+        if wanted.until is MigrationStep.CONSTRAIN and not self.progress_of(table).constrained:
             say(f"constrain: unique index {table.constraint}")
             self._check_doubles(table)
             with self._transaction():
-                for statement in statements.up(table, Step.CONSTRAIN, wanted.how):
+                for statement in statements.up(table, MigrationStep.CONSTRAIN, wanted.how):
                     self._connection.execute(statement.replace(" INDEX ", " INDEX IF NOT EXISTS ", 1))
         return rows.rows
 
@@ -258,7 +258,7 @@ class SqliteDatabase:
         return lines
 
     @contextmanager
-    def copy(self, table: Table, bytes_max: int) -> Iterator[tuple[Database, Table]]:
+    def copy(self, table: Table, bytes_max: int) -> Iterator[tuple[Migrator, Table]]:
         """The whole file, copied while others write to it."""
         size = self._path.stat().st_size
         if size > bytes_max:
@@ -270,7 +270,7 @@ class SqliteDatabase:
             path = Path(folder) / "copy.db"
             with closing(_connect(path, 0)) as connection:
                 self._connection.backup(connection)
-                yield SqliteDatabase(path, connection), table
+                yield SqliteMigrator(path, connection), table
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -11,67 +11,67 @@ refuses duplicates. `ON CONFLICT (worker_id, idempotency_key)` finds the index a
 from __future__ import annotations
 
 from onceward.migrate.hashing import LABEL, Hash, postgres_expression, sqlite_expression
-from onceward.migrate.table import KEY, WORKER, Step, Table, literal, quote
+from onceward.migrate.table import KEY, WORKER, MigrationStep, Table, literal, quote
 
 MISSING = f"{quote(KEY)} IS NULL OR {quote(WORKER)} IS NULL"
 """Which rows a backfill touches: those without either value, so that it can run again."""
 
 
-def up(table: Table, step: Step, how: Hash) -> list[str]:
+def up(table: Table, step: MigrationStep, how: Hash) -> list[str]:
     """The statements of one step, without semicolons at their ends."""
     return (_postgres_up if table.dialect == "postgresql" else _sqlite_up)(table, step, how)
 
 
-def down(table: Table, step: Step) -> list[str]:
+def down(table: Table, step: MigrationStep) -> list[str]:
     """The statements that take one step back; steps are taken back from the last to the first."""
     worker, key = quote(WORKER), quote(KEY)
     change = f"ALTER TABLE {table.quoted}"
     match step, table.dialect:
-        case Step.CONSTRAIN, "postgresql":
+        case MigrationStep.CONSTRAIN, "postgresql":
             return [f"{change} DROP CONSTRAINT {quote(table.constraint)}"]
-        case Step.CONSTRAIN, _:
+        case MigrationStep.CONSTRAIN, _:
             return [f"DROP INDEX {quote(table.constraint)}"]
-        case Step.TIGHTEN, "postgresql":
+        case MigrationStep.TIGHTEN, "postgresql":
             return [
                 f"{change} ALTER COLUMN {worker} DROP NOT NULL, ALTER COLUMN {key} DROP NOT NULL",
                 f"{change} DROP CONSTRAINT IF EXISTS {quote(table.presence)}",  # `migrate apply` adds it.
             ]
-        case Step.TIGHTEN, _:
+        case MigrationStep.TIGHTEN, _:
             return [f"DROP TRIGGER {quote(name)}" for name in trigger_names(table)]
-        case Step.ADD, "postgresql":
+        case MigrationStep.ADD, "postgresql":
             return [f"{change} DROP COLUMN {key}, DROP COLUMN {worker}"]
-        case Step.ADD, _:
+        case MigrationStep.ADD, _:
             return [f"{change} DROP COLUMN {column}" for column in (key, worker)]
     return []  # What was filled in goes with its columns.
 
 
-def _postgres_up(table: Table, step: Step, how: Hash) -> list[str]:
+def _postgres_up(table: Table, step: MigrationStep, how: Hash) -> list[str]:
     worker, key = quote(WORKER), quote(KEY)
     match step:
-        case Step.ADD:
+        case MigrationStep.ADD:
             return [f"ALTER TABLE {table.quoted} ADD COLUMN {worker} text, ADD COLUMN {key} text"]
-        case Step.BACKFILL:
+        case MigrationStep.BACKFILL:
             value = postgres_expression(table.id, how, table.digest_schema)
             enable = how == "pgcrypto" and not table.digest_schema
             return [
                 *(["CREATE EXTENSION IF NOT EXISTS pgcrypto"] if enable else []),
                 f"UPDATE {table.quoted} SET {worker} = '{LABEL}', {key} = {value} WHERE {MISSING}",
             ]
-        case Step.TIGHTEN:
+        case MigrationStep.TIGHTEN:
             return [f"ALTER TABLE {table.quoted} ALTER COLUMN {worker} SET NOT NULL, ALTER COLUMN {key} SET NOT NULL"]
-        case Step.CONSTRAIN:
+        case MigrationStep.CONSTRAIN:
             return [f"ALTER TABLE {table.quoted} ADD CONSTRAINT {quote(table.constraint)} UNIQUE ({worker}, {key})"]
 
 
-def _sqlite_up(table: Table, step: Step, how: Hash) -> list[str]:
+def _sqlite_up(table: Table, step: MigrationStep, how: Hash) -> list[str]:
     worker, key = quote(WORKER), quote(KEY)
     match step:
-        case Step.ADD:
+        case MigrationStep.ADD:
             return [f"ALTER TABLE {table.quoted} ADD COLUMN {column} TEXT" for column in (worker, key)]
-        case Step.BACKFILL:
+        case MigrationStep.BACKFILL:
             value = sqlite_expression(f"{table.quoted}.{table.id}")
             return [f"UPDATE {table.quoted} SET {worker} = '{LABEL}', {key} = {value} WHERE {MISSING}"]
-        case Step.TIGHTEN:
+        case MigrationStep.TIGHTEN:
             # Triggers look at no row that is there: a table with a CHECK does, and fails as SET NOT NULL would.
             left = quote(f"{table.name}_rows_without_a_key")
             return [
@@ -79,7 +79,7 @@ def _sqlite_up(table: Table, step: Step, how: Hash) -> list[str]:
                 f"INSERT INTO {left} SELECT count(*) FROM {table.quoted} WHERE {MISSING}",
                 *triggers(table),
             ]
-        case Step.CONSTRAIN:
+        case MigrationStep.CONSTRAIN:
             return [f"CREATE UNIQUE INDEX {quote(table.constraint)} ON {table.quoted} ({worker}, {key})"]
 
 

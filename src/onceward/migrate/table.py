@@ -32,7 +32,7 @@ class MigrationRefused(ConfigurationError):
     code = "migration_refused"
 
 
-class Step(Enum):
+class MigrationStep(Enum):
     """What is done, in this order."""
 
     ADD = "add"
@@ -41,7 +41,7 @@ class Step(Enum):
     CONSTRAIN = "constrain"
 
 
-STEPS = tuple(Step)
+STEPS = tuple(MigrationStep)
 
 
 class Progress(NamedTuple):
@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     """No row can lack one any more."""
     constrained: bool
 
-    def is_done(self, step: Step) -> bool:
+    def is_done(self, step: MigrationStep) -> bool:
         """Whether there is nothing left to do for a step."""
         return self[STEPS.index(step)]
 
@@ -114,7 +114,7 @@ def check_name(name: str, dialect: Dialect) -> None:
         )
 
 
-def check_order(steps: Sequence[Step], progress: Progress) -> None:
+def check_order(steps: Sequence[MigrationStep], progress: Progress) -> None:
     """Refuse steps in another order, with one left out, or before those that must have been done."""
     places = [STEPS.index(step) for step in steps]
     if not places or places != list(range(places[0], places[0] + len(places))):
