@@ -33,7 +33,7 @@ LOCK_TIMEOUT = "5s"
 """How long a printed migration waits for its table: others queue up behind it for as long as it waits."""
 
 _SAYS = {
-    MigrationStep.ADD: "Add both columns, nullable: rows that are there have no key yet, and no default may pretend one.",
+    MigrationStep.ADD: "Add both columns, nullable: the rows that are there have no key yet, and get no default.",
     MigrationStep.BACKFILL: "Give every row without a key one that is made of its id. Running it again changes no row.",
     MigrationStep.TIGHTEN: "Only now: no row without a key.",
     MigrationStep.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key is decoration.",
