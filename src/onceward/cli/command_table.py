@@ -27,6 +27,7 @@ GROUPS = {
     "dead": "look at operations that were given up, do them again, or let go of them",
     "contract": "print every default with its unit and reason, the limits, the guarantees and the refusals",
     "store": "make a store ready, look it over, move its schema forward",
+    "migrate": "add a key to a table that has rows already: print the migration, rehearse it, apply it",
     "token": "let programs call the service: make, list, rotate and revoke tokens",
     "tenant": "who may have tokens: balances, quotas, and erasing a tenant for good",
     "ledger": "the balance ledger: walk its chain, add customers",

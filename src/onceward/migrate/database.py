@@ -1,0 +1,80 @@
+"""
+A database to migrate a table in: what PostgreSQL and SQLite both can do here, and which of them a URL names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from onceward.migrate.hashing import Hash
+from onceward.migrate.reporting import Say
+from onceward.migrate.table import Dialect, MigrationRefused, MigrationStep, Progress, Table
+
+BATCH_ROWS = 5_000
+"""Rows that one transaction fills in: each waits for a commit, and keeps its rows locked for tens of milliseconds."""
+LOCK_SECONDS = 5.0
+"""How long a statement waits for the table. Everybody else queues up behind it for as long."""
+PASSES = 3
+"""How often the rows are walked through before tightening: writers that send no key yet always leave some behind."""
+COPY_BYTES_MAX = 1 << 30
+
+
+class Application(NamedTuple):
+    """How a migration is applied."""
+
+    how: Hash = "builtin"
+    until: MigrationStep = MigrationStep.CONSTRAIN
+    """The last step: before tightening, every writer must send keys."""
+    batch_rows: int = BATCH_ROWS
+
+
+class Migrator(Protocol):
+    """An open database."""
+
+    dialect: Dialect
+
+    def look(self, name: str, schema: str, how: Hash) -> Table:
+        """The table, if it can be migrated; nothing is changed."""
+
+    def progress_of(self, table: Table) -> Progress:
+        """How far the table has come."""
+
+    def apply(self, table: Table, wanted: Application, say: Say) -> int:
+        """Do what is left, and say how it goes; the number of rows that got a key."""
+
+    def execute(self, statements: list[str]) -> None:
+        """Run statements in one transaction."""
+
+    def describe(self, table: Table) -> list[str]:
+        """The table's columns, constraints, indexes and rows as lines, to be compared."""
+
+    def copy(self, table: Table, bytes_max: int) -> AbstractContextManager[tuple[Migrator, Table]]:
+        """A copy of the table that is gone after the block."""
+
+
+@contextmanager
+def open_database(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Migrator]:
+    """The database that a URL names, until the block ends."""
+    match urlsplit(url).scheme.lower():
+        case "sqlite":
+            from onceward.migrate.sqlite_database import open_sqlite
+
+            with open_sqlite(url, lock_seconds) as database:
+                yield database
+        case "postgresql" | "postgres":
+            try:
+                from onceward.migrate.postgres_database import open_postgres
+            except ModuleNotFoundError as error:
+                raise MigrationRefused(
+                    "PostgreSQL needs psycopg, which is not installed: pip install 'onceward[postgres]'"
+                ) from error
+            with open_postgres(url, lock_seconds) as found:
+                yield found
+        case _:
+            raise MigrationRefused(
+                "a table to migrate is in PostgreSQL or SQLite: --database postgresql://user@host/database, or "
+                "--database sqlite:///app.db"
+            )
