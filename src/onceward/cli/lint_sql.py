@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onceward.lint.findings import Finding
     from onceward.lint.lint_run import LintReport
     from onceward.lint.settings import Settings
-    from onceward.lint.sql.schema import Schema
+    from onceward.lint.sql.schema import SqlSchema
     from onceward.lint.sql.sql_lint import ClassifiedInsert, SqlOptions, SqlReport, SqlText
 
 NO_DOUBLE_SEND = "no-double-send"
@@ -70,14 +70,14 @@ def _options(args: argparse.Namespace) -> SqlOptions:
     return SqlOptions(chosen or Dialect.POSTGRES, names, getattr(args, "intent", None) == NO_DOUBLE_SEND)
 
 
-def _schema(args: argparse.Namespace, options: SqlOptions) -> tuple[Schema, list[tuple[SqlText | None, Finding]]]:
-    from onceward.lint.sql.schema import Schema
+def _schema(args: argparse.Namespace, options: SqlOptions) -> tuple[SqlSchema, list[tuple[SqlText | None, Finding]]]:
+    from onceward.lint.sql.schema import SqlSchema
     from onceward.lint.sql.schema_database import read_database
     from onceward.lint.sql.sql_lint import read_schema
 
     if args.database:
         return read_database(args.database), []
-    return read_schema(args.schema, options) if args.schema else (Schema(options.dialect), [])
+    return read_schema(args.schema, options) if args.schema else (SqlSchema(options.dialect), [])
 
 
 def _with_troubles(
@@ -93,7 +93,7 @@ def _with_troubles(
     return replace(report, findings=(*fresh, *report.findings), sources=sources | report.sources)
 
 
-def _show(args: argparse.Namespace, found: SqlReport, schema: Schema) -> int:
+def _show(args: argparse.Namespace, found: SqlReport, schema: SqlSchema) -> int:
     """The findings, and besides them each INSERT with its class and what is right."""
     style = args.format or ("json" if args.json else "text")
     if style == "json":

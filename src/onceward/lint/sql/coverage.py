@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from onceward.lint.sql.schema import Table
+from onceward.lint.sql.schema import SchemaTable
 from onceward.lint.sql.statements import CONSTANT, DEFAULT, FRESH, GIVEN, NULL, Insert, Unique, Value
 
 
@@ -44,7 +44,7 @@ class Coverage:
 _ORDER = (Meets.YES, Meets.MAYBE_NULL, Meets.NULL, Meets.FRESH)
 
 
-def coverage_of(unique: Unique, insert: Insert, table: Table) -> Coverage:
+def coverage_of(unique: Unique, insert: Insert, table: SchemaTable) -> Coverage:
     """What a constraint does to a retry of this INSERT."""
     given = supplied_values(insert, table)
     worst = Coverage(unique, Meets.YES)
@@ -66,7 +66,7 @@ def holds_for_some(unique: Unique) -> tuple[str, ...]:
     return tuple(one for one in unique.predicate if one not in own)
 
 
-def supplied_values(insert: Insert, table: Table | None) -> dict[str, Value]:
+def supplied_values(insert: Insert, table: SchemaTable | None) -> dict[str, Value]:
     """By column, what the INSERT says."""
     columns: list[str] = list(insert.columns)
     if not columns and table is not None and not insert.default_row:
@@ -75,12 +75,12 @@ def supplied_values(insert: Insert, table: Table | None) -> dict[str, Value]:
     return dict(zip(columns, values, strict=False))
 
 
-def _columns_in(expression: str, table: Table) -> list[str]:
+def _columns_in(expression: str, table: SchemaTable) -> list[str]:
     words = [word for word in re.findall(r"\w+", expression) if word in table.columns]
     return words or [expression]
 
 
-def _meets(name: str, given: dict[str, Value], insert: Insert, table: Table) -> tuple[Meets, str]:
+def _meets(name: str, given: dict[str, Value], insert: Insert, table: SchemaTable) -> tuple[Meets, str]:
     column = table.columns.get(name)
     value = given.get(name, Value(DEFAULT))
     if value.kind == DEFAULT:

@@ -34,7 +34,7 @@ from onceward.lint.sql.statements import (
     Read,
     Statement,
     Transaction,
-    Update,
+    UpdateRows,
     Value,
 )
 
@@ -96,7 +96,7 @@ def _writes_and_reads(tree: Any, text: str) -> Iterator[Statement]:
         elif isinstance(one, classes.Update):
             sets = [each for each in one.expressions if isinstance(each, classes.EQ)]
             names, values = [name_of(each.this) for each in sets], [value_of(each.expression) for each in sets]
-            yield Update(*_from_word(text, "update", one.this), table_of(one.this), tuple(names), tuple(values))
+            yield UpdateRows(*_from_word(text, "update", one.this), table_of(one.this), tuple(names), tuple(values))
         else:
             inserts = any(isinstance(each.args.get("then"), classes.Insert) for each in one.find_all(classes.When))
             yield Merge(*_from_word(text, "merge", one.this), table_of(one.this), inserts)

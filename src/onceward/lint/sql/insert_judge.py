@@ -13,7 +13,7 @@ from typing import TypeAlias
 from onceward.lint.sql.coverage import Coverage, Meets, coverage_of, holds_for_some
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
-from onceward.lint.sql.schema import Schema, Table, describe
+from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import Conflict, Insert, Unique
 
 Hazard: TypeAlias = tuple[str, str]
@@ -58,14 +58,14 @@ class Judgement:
 class Judge:
     """Judges INSERTs against a schema."""
 
-    schema: Schema
+    schema: SqlSchema
     names: KeyNames
     no_double_send: bool = False
 
     def judge(self, insert: Insert, *, handled: bool = False) -> Judgement:
         """What a retry of this INSERT does. `handled`: a violation is caught by the routine around it."""
         table = self.schema.table_ever(insert.table)
-        known = table if table is not None and table.kind not in ("view", "unknown") else None
+        known = table if table is not None and self._says_enough(table, insert) else None
         if insert.conflict is None:
             judged = self._plain(insert, known, handled=handled)
         else:
@@ -80,10 +80,24 @@ class Judge:
             judged.hazards = []
         return judged
 
-    def _coverages(self, insert: Insert, table: Table) -> list[Coverage]:
+    def _says_enough(self, table: SchemaTable, insert: Insert) -> bool:
+        """
+        Whether the judgement can be made by what is known of a table.
+
+        Of one that was only altered, no more is known than that: a constraint that was seen is there, but others may
+        be, too, so nothing follows from one that was not seen.
+        """
+        if table.kind != "unknown":
+            return table.kind != "view"
+        clause = insert.conflict
+        if clause is not None and (clause.target or clause.constraint):
+            return any(_matches(one, clause) for one in table.uniques)
+        return any(one.bites and not holds_for_some(one.unique) for one in self._coverages(insert, table))
+
+    def _coverages(self, insert: Insert, table: SchemaTable) -> list[Coverage]:
         return [coverage_of(one, insert, table) for one in table.uniques]
 
-    def _plain(self, insert: Insert, table: Table | None, *, handled: bool) -> Judgement:
+    def _plain(self, insert: Insert, table: SchemaTable | None, *, handled: bool) -> Judgement:
         """No clause: the constraint alone decides, and its error is somebody's to read."""
         if table is None:
             if handled:
@@ -126,7 +140,7 @@ class Judge:
             self._say_nullable(judged, best)
         return judged
 
-    def _unprotected(self, insert: Insert, table: Table, covering: list[Coverage]) -> Judgement:
+    def _unprotected(self, insert: Insert, table: SchemaTable, covering: list[Coverage]) -> Judgement:
         """A known table, and no constraint that a retry meets: say why not."""
         keyed = [one for one in covering if self.names.keys_of(one.unique.columns)] or covering
         partial = [one for one in keyed if one.bites and holds_for_some(one.unique)]
@@ -152,7 +166,7 @@ class Judge:
             judged.hazards.append(("OW201", _factory(judged.failure, insert)))
         return judged
 
-    def _with_clause(self, insert: Insert, clause: Conflict, table: Table | None) -> Judgement:
+    def _with_clause(self, insert: Insert, clause: Conflict, table: SchemaTable | None) -> Judgement:
         upserts = clause.action in ("update", "replace") and not clause.changes_nothing
         kind = InsertClass.OVERWRITING_UPSERT if upserts else InsertClass.SAFE_SKIP
         does = _second_row(clause)
@@ -235,7 +249,7 @@ class Judge:
             )
         )
 
-    def _no_such_constraint(self, judged: Judgement, clause: Conflict, table: Table) -> Judgement:
+    def _no_such_constraint(self, judged: Judgement, clause: Conflict, table: SchemaTable) -> Judgement:
         judged.kind = InsertClass.DUPLICATE_FACTORY
         named = f"ON CONSTRAINT {clause.constraint}" if clause.constraint else f"({', '.join(clause.target)})"
         near = [one for one in table.uniques if not clause.constraint and set(one.columns) == set(clause.target)]
@@ -252,7 +266,7 @@ class Judge:
         return judged
 
     def _look_at_others(
-        self, judged: Judgement, clause: Conflict, deciding: Coverage, biting: list[Coverage], table: Table
+        self, judged: Judgement, clause: Conflict, deciding: Coverage, biting: list[Coverage], table: SchemaTable
     ) -> None:
         """A clause without a target skips whatever any constraint refuses."""
         others = [describe(one.unique) for one in biting if one is not deciding]

@@ -21,7 +21,7 @@ class Dialect(Enum):
     TSQL = "tsql"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = "word"
@@ -37,10 +37,10 @@ class Kind(Enum):
     """A command to psql: a whole line that begins with a backslash."""
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """One token: what it is, where it stands, and its text (words in capitals)."""
 
-    kind: Kind
+    kind: TokenKind
     start: int
     end: int
     text: str
@@ -83,7 +83,7 @@ _BY_DIALECT: Final = {
 _PATTERNS: Final = {
     dialect: re.compile(_SHARED + rest, re.VERBOSE | re.DOTALL | re.MULTILINE) for dialect, rest in _BY_DIALECT.items()
 }
-_KINDS: Final = {kind.value: kind for kind in Kind}
+_KINDS: Final = {kind.value: kind for kind in TokenKind}
 _BEFORE_VALUE: Final = frozenset(
     {
         "SELECT",
@@ -105,7 +105,7 @@ _BEFORE_VALUE: Final = frozenset(
 _BLOCK_EDGE: Final = re.compile(r"/\*|\*/")
 
 
-def tokens_of(text: str, dialect: Dialect, start: int = 0) -> Iterator[Token]:
+def tokens_of(text: str, dialect: Dialect, start: int = 0) -> Iterator[SqlToken]:
     """The tokens of a text, without blanks and comments. Every character is looked at a bounded number of times."""
     pattern, place = _PATTERNS[dialect], start
     while place < len(text):
@@ -120,12 +120,12 @@ def tokens_of(text: str, dialect: Dialect, start: int = 0) -> Iterator[Token]:
         elif kind == "dollar":
             close = text.find(found[0], place)
             place = len(text) if close < 0 else close + len(found[0])
-            yield Token(Kind.DOLLAR, found.start(), place, found[0])
+            yield SqlToken(TokenKind.DOLLAR, found.start(), place, found[0])
         elif kind == "template":
-            yield Token(Kind.PLACEHOLDER, found.start(), place, found[0])
+            yield SqlToken(TokenKind.PLACEHOLDER, found.start(), place, found[0])
         else:
             word = found[0].upper() if kind == "word" else found[0]
-            yield Token(_KINDS[kind], found.start(), place, word)
+            yield SqlToken(_KINDS[kind], found.start(), place, word)
 
 
 def _end_of_comment(text: str, place: int, *, nests: bool) -> int:
@@ -140,23 +140,23 @@ def _end_of_comment(text: str, place: int, *, nests: bool) -> int:
     return len(text)
 
 
-def without_placeholders(text: str, tokens: list[Token], start: int) -> str:
+def without_placeholders(text: str, tokens: list[SqlToken], start: int) -> str:
     """The same text, as long as before, with a name where a driver or a template would put a value."""
     parts, done = [], start
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.kind is Kind.PLACEHOLDER or (token.text == "?" and _awaits_value(before)):
+        if token.kind is TokenKind.PLACEHOLDER or (token.text == "?" and _awaits_value(before)):
             parts += [text[done : token.start], "_" * (token.end - token.start)]
             done = token.end
-        elif token.kind is Kind.LINE:
+        elif token.kind is TokenKind.LINE:
             parts += [text[done : token.start], " " * (token.end - token.start)]
             done = token.end
     return "".join(parts) + text[done : tokens[-1].end if tokens else start]
 
 
-def _awaits_value(before: Token | None) -> bool:
+def _awaits_value(before: SqlToken | None) -> bool:
     """Whether a `?` here is a placeholder, and not PostgreSQL's operator for JSON."""
     if before is None:
         return True
-    if before.kind is Kind.WORD:
+    if before.kind is TokenKind.WORD:
         return before.text in _BEFORE_VALUE
-    return before.kind is Kind.MARK and before.text not in (")", "]")
+    return before.kind is TokenKind.MARK and before.text not in (")", "]")

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
-from onceward.lint.sql.schema import Schema, Table, describe
+from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import (
     CONSTANT,
     FRESH,
@@ -26,7 +26,7 @@ from onceward.lint.sql.statements import (
     Rename,
     Statement,
     Unique,
-    Update,
+    UpdateRows,
 )
 
 Step: TypeAlias = tuple[int, Statement]
@@ -55,7 +55,7 @@ class _Added:
     fills: list[Step] = field(default_factory=list)
 
 
-def check_migration(steps: list[Step], before: Schema, after: Schema, names: KeyNames) -> Iterator[Placed]:
+def check_migration(steps: list[Step], before: SqlSchema, after: SqlSchema, names: KeyNames) -> Iterator[Placed]:
     """What is wrong with the order of a migration. `before` and `after` are the schema around it."""
     made = {one.table for _, one in steps if isinstance(one, CreateTable)}
     added = _follow(steps, made, names)
@@ -84,7 +84,7 @@ def _follow(steps: list[Step], made: set[str], names: KeyNames) -> list[_Added]:
             case ChangeColumn(table=table, column=name, not_null=True):
                 if (table, name) in added and added[table, name].tightened is None:
                     added[table, name].tightened = (file, one)
-            case Update(table=table, columns=columns):
+            case UpdateRows(table=table, columns=columns):
                 for name in columns:
                     if (table, name) in added:
                         added[table, name].fills.append((file, one))
@@ -122,7 +122,7 @@ def _order(one: _Added, names: KeyNames) -> Iterator[Placed]:
 
 
 def _backfill(file: int, update: Statement, one: _Added) -> Iterator[Placed]:
-    if not isinstance(update, Update):
+    if not isinstance(update, UpdateRows):
         return
     value = update.values[update.columns.index(one.column)]
     if value.kind == FRESH:
@@ -139,7 +139,7 @@ def _backfill(file: int, update: Statement, one: _Added) -> Iterator[Placed]:
         yield file, "OW226", update.at, update.end, message
 
 
-def _tightness(one: _Added, after: Schema, names: KeyNames) -> Iterator[Placed]:
+def _tightness(one: _Added, after: SqlSchema, names: KeyNames) -> Iterator[Placed]:
     """A key column that stays nullable does not protect the rows without a key."""
     table = after.table(one.table)
     column = table.columns.get(one.column) if table is not None else None
@@ -188,7 +188,7 @@ def _is_about_keys(one: Statement, names: KeyNames) -> bool:
             return any(names.is_key(column.name) for column in columns)
         case ChangeColumn(column=name):
             return names.is_key(name)
-        case Update(columns=columns):
+        case UpdateRows(columns=columns):
             return bool(names.keys_of(columns))
     return False
 
@@ -211,7 +211,7 @@ def _passing(steps: list[Step]) -> set[tuple[int, str]]:
     return found
 
 
-def _lost_protection(steps: list[Step], before: Schema, names: KeyNames) -> Iterator[Placed]:
+def _lost_protection(steps: list[Step], before: SqlSchema, names: KeyNames) -> Iterator[Placed]:
     """What takes the protection of a key away, in whatever migration."""
     schema = before.copy()
     about_keys = {file for file, one in steps if _is_about_keys(one, names)}
@@ -246,7 +246,7 @@ def _lost_protection(steps: list[Step], before: Schema, names: KeyNames) -> Iter
         schema.apply(one)
 
 
-def _guards_lost(drop: Drop, schema: Schema, names: KeyNames) -> Iterator[tuple[Table, Unique]]:
+def _guards_lost(drop: Drop, schema: SqlSchema, names: KeyNames) -> Iterator[tuple[SchemaTable, Unique]]:
     named = schema.table(drop.table) if drop.table else None
     for table in [named] if named is not None else schema.tables.values() if not drop.table else ():
         for unique in table.uniques:

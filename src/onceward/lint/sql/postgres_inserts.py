@@ -20,7 +20,7 @@ from onceward.lint.sql.postgres_tree import (
     value_of,
 )
 from onceward.lint.sql.row_values import merge_rows
-from onceward.lint.sql.statements import Conflict, Insert, Lock, Merge, Read, Statement, Update, Value
+from onceward.lint.sql.statements import Conflict, Insert, Lock, Merge, Read, Statement, UpdateRows, Value
 
 if TYPE_CHECKING:
     from onceward.lint.sql.postgres_reader import Places
@@ -50,12 +50,12 @@ def read_insert(insert: Node, places: Places, common: dict[str, tuple[str, ...]]
     )
 
 
-def read_update(update: Node, places: Places) -> Update:
+def read_update(update: Node, places: Places) -> UpdateRows:
     """An UPDATE: which columns become what."""
     relation = update.get("relation", {})
     start, end = places.from_word("update", relation)
     sets = [one for _, one in map(only, update.get("targetList", []))]
-    return Update(
+    return UpdateRows(
         start,
         end,
         table_name(relation),

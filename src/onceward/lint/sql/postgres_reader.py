@@ -12,7 +12,7 @@ from typing import Any, Final
 from onceward.lint.sql.postgres_definitions import CREATING, read_definition
 from onceward.lint.sql.postgres_inserts import read_insert, read_merge, read_select, read_update
 from onceward.lint.sql.postgres_tree import Node, nodes, only
-from onceward.lint.sql.statements import Lock, Problem, Routine, Statement, Step, Transaction
+from onceward.lint.sql.statements import Lock, Problem, Routine, RoutineStep, Statement, Transaction
 
 _TRANSACTIONS: Final = {
     "TRANS_STMT_BEGIN": "begin",
@@ -75,7 +75,7 @@ def _read(statement: tuple[str, Node], places: Places) -> Iterator[Statement]:
 
         yield from read_routine(inside, places)
         if "sql_body" in inside:
-            steps = tuple(Step(one) for one in _writes_and_reads(inside["sql_body"], places))
+            steps = tuple(RoutineStep(one) for one in _writes_and_reads(inside["sql_body"], places))
             yield Routine(start, end, "", steps)
     elif name == "TransactionStmt":
         word = _TRANSACTIONS.get(str(inside.get("kind")))

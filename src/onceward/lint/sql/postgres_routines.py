@@ -9,10 +9,19 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from onceward.lint.sql.lexer import Dialect, Kind, tokens_of
+from onceward.lint.sql.lexer import Dialect, TokenKind, tokens_of
 from onceward.lint.sql.postgres_tree import Node, only, strings
 from onceward.lint.sql.splitting import split_statements
-from onceward.lint.sql.statements import FoundCheck, Handler, Lock, Problem, Routine, Statement, Step, Transaction
+from onceward.lint.sql.statements import (
+    FoundCheck,
+    Handler,
+    Lock,
+    Problem,
+    Routine,
+    RoutineStep,
+    Statement,
+    Transaction,
+)
 
 if TYPE_CHECKING:
     from onceward.lint.sql.postgres_reader import Places
@@ -37,7 +46,7 @@ def read_routine(inside: Node, places: Places) -> Iterator[Statement]:
     offset = start + len(places.text[: body[0]])
     text = places.text[body[0] : body[1]]
     if language == "sql":
-        steps = tuple(Step(one) for one in _read_sql(text, offset))
+        steps = tuple(RoutineStep(one) for one in _read_sql(text, offset))
         yield Routine(start, start + 60, name, steps)
         return
     parser: Any = import_module("pgparse")
@@ -58,9 +67,9 @@ def _body_span(text: str) -> tuple[int, int] | None:
     """Where the body stands: in the dollar quotes, or in the longest string."""
     spans = []
     for token in tokens_of(text, Dialect.POSTGRES):
-        if token.kind is Kind.DOLLAR:
+        if token.kind is TokenKind.DOLLAR:
             return token.start + len(token.text), token.end - len(token.text)
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             spans.append((token.start + 1, token.end - 1))
     return max(spans, key=lambda span: span[1] - span[0], default=None)
 
@@ -82,7 +91,7 @@ class _BodyReader:
         self._lines = [0]
         for line in text.split("\n"):
             self._lines.append(self._lines[-1] + len(line) + 1)
-        self.steps: list[Step] = []
+        self.steps: list[RoutineStep] = []
         self.handlers: list[Handler] = []
         self._line = 1
 
@@ -105,7 +114,9 @@ class _BodyReader:
                 self._expression(inside, handler)
             elif name in ("PLpgSQL_stmt_commit", "PLpgSQL_stmt_rollback"):
                 place = self._place()
-                self.steps.append(Step(Transaction(place, place + 6, name.removeprefix("PLpgSQL_stmt_")), handler))
+                self.steps.append(
+                    RoutineStep(Transaction(place, place + 6, name.removeprefix("PLpgSQL_stmt_")), handler)
+                )
             elif name != "datums":
                 self.walk(inside, handler, depth + 1)
 
@@ -124,17 +135,17 @@ class _BodyReader:
         mode = int(expression.get("parseMode", 0))
         place = self._find(query)
         if "advisory" in query and "lock" in query:
-            self.steps.append(Step(Lock(place, place + len(query)), handler))
+            self.steps.append(RoutineStep(Lock(place, place + len(query)), handler))
         if mode == 0:
             found = _read_sql(query, place)
         elif "select" in query.lower():
             found = _read_sql(f"SELECT {query.split(':=', 1)[-1]}", max(0, place - 7))
         else:
             if mode in _EXPRESSION_MODES and _FOUND.search(query):
-                self.steps.append(Step(FoundCheck(place, place + len(query)), handler, condition=True))
+                self.steps.append(RoutineStep(FoundCheck(place, place + len(query)), handler, condition=True))
             return
         condition = mode in _EXPRESSION_MODES
-        self.steps += [Step(one, handler, condition) for one in found if not isinstance(one, Problem)]
+        self.steps += [RoutineStep(one, handler, condition) for one in found if not isinstance(one, Problem)]
 
     def _place(self) -> int:
         """Where the line begins that the parser is at."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from onceward.lint.sql.coverage import coverage_of, supplied_values
 from onceward.lint.sql.insert_judge import InsertClass, Judge, Judgement
-from onceward.lint.sql.schema import Schema, describe
+from onceward.lint.sql.schema import SqlSchema, describe
 from onceward.lint.sql.statements import (
     FoundCheck,
     Handler,
@@ -21,10 +21,10 @@ from onceward.lint.sql.statements import (
     Merge,
     Read,
     Routine,
+    RoutineStep,
     Statement,
-    Step,
     Transaction,
-    Update,
+    UpdateRows,
 )
 
 
@@ -55,7 +55,7 @@ class _Looked:
         if isinstance(statement, Read):
             for table in statement.tables:
                 self.reads.setdefault(_last(table), statement)
-        elif isinstance(statement, Update):
+        elif isinstance(statement, UpdateRows):
             self.updates.add(_last(statement.table))
         elif isinstance(statement, FoundCheck):
             self.asked |= self.updates
@@ -138,8 +138,8 @@ def merge_hazards(merge: Merge) -> Iterator[tuple[str, int, int, str]]:
             "OW210",
             merge.at,
             merge.end,
-            f"MERGE INTO {merge.table} matches and inserts in two steps, so two callers may both insert, or one fails. "
-            "Insert, and let the unique constraint decide",
+            f"this MERGE into {merge.table} matches and inserts in two steps, so two callers may both insert, or one "
+            "fails. Insert, and let the unique constraint decide",
         )
 
 
@@ -223,7 +223,7 @@ def _any_violation(handler: Handler, may_refuse: list[str]) -> str:
     )
 
 
-def _what_may_refuse(inserts: list[Insert], schema: Schema) -> list[str]:
+def _what_may_refuse(inserts: list[Insert], schema: SqlSchema) -> list[str]:
     """Every constraint that an INSERT in the block may break; a table that is not known may have some."""
     found: dict[str, None] = {}
     for insert in inserts:
@@ -260,7 +260,7 @@ def _look_at_transactions(routine: Routine, segments: list[int], judge: Judge, r
     writes = [
         (segments[number], step.statement)
         for number, step in enumerate(routine.steps)
-        if isinstance(step.statement, Insert | Update | Merge)
+        if isinstance(step.statement, Insert | UpdateRows | Merge)
     ]
     keys = [(segment, one) for segment, one in writes if isinstance(one, Insert) and _has_key(one, judge)]
     for segment, key in keys[:1]:
@@ -291,5 +291,5 @@ def _is_shown(routine: Routine) -> bool:
 def transactions_as_routines(statements: Sequence[Statement]) -> Iterator[Routine]:
     """What stands between BEGIN and COMMIT of a script, and what follows, as if it were a routine."""
     if any(isinstance(one, Transaction) and one.word == "begin" for one in statements):
-        steps = tuple(Step(one) for one in statements)
+        steps = tuple(RoutineStep(one) for one in statements)
         yield Routine(statements[0].at, statements[0].end, "", steps, autocommits=True)

@@ -28,7 +28,7 @@ UNIQUES_MAX: Final = 100
 
 
 @dataclass
-class Table:
+class SchemaTable:
     """A table as far as it is known."""
 
     name: str
@@ -37,14 +37,18 @@ class Table:
     kind: str = "table"
     """"table", "temporary", "view", "unknown" (its columns were never seen)."""
 
+    def copy(self) -> SchemaTable:
+        """The same table, which may then be changed."""
+        return SchemaTable(self.name, dict(self.columns), list(self.uniques), self.kind)
+
 
 @dataclass
-class Schema:
+class SqlSchema:
     """Tables by name."""
 
     dialect: Dialect = Dialect.POSTGRES
-    tables: dict[str, Table] = field(default_factory=dict)
-    gone: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, SchemaTable] = field(default_factory=dict)
+    gone: dict[str, SchemaTable] = field(default_factory=dict)
     """Tables that were dropped or renamed, as they were: an INSERT before that was into these."""
     source: str = ""
     """Where it is from, for people; empty: nothing was given, and only what the file itself makes is known."""
@@ -55,23 +59,21 @@ class Schema:
         for name, table in self.tables.items():
             self.put(name, table)
 
-    def put(self, name: str, table: Table) -> None:
+    def put(self, name: str, table: SchemaTable) -> None:
         """Add a table, or replace it."""
         self.tables[name] = table
         self._by_last.setdefault(name.rpartition(".")[2], {})[name] = None
 
-    def _take(self, name: str) -> Table:
+    def _take(self, name: str) -> SchemaTable:
         self._by_last[name.rpartition(".")[2]].pop(name)
         return self.tables.pop(name)
 
-    def copy(self) -> Schema:
+    def copy(self) -> SqlSchema:
         """The same tables, which may then be changed."""
-        tables = {
-            name: Table(one.name, dict(one.columns), list(one.uniques), one.kind) for name, one in self.tables.items()
-        }
-        return Schema(self.dialect, tables, dict(self.gone), self.source)
+        tables = {name: one.copy() for name, one in self.tables.items()}
+        return SqlSchema(self.dialect, tables, dict(self.gone), self.source)
 
-    def table(self, name: str) -> Table | None:
+    def table(self, name: str) -> SchemaTable | None:
         """A table by its name. If one of the two names has no schema in it, the last part decides."""
         if name in self.tables:
             return self.tables[name]
@@ -79,7 +81,7 @@ class Schema:
         found = [key for key in self._by_last.get(last, ()) if not ("." in key and qualified)]
         return self.tables[found[0]] if len(found) == 1 else None
 
-    def table_ever(self, name: str) -> Table | None:
+    def table_ever(self, name: str) -> SchemaTable | None:
         """A table by its name, also if it is gone by now."""
         return self.table(name) or self.gone.get(name)
 
@@ -102,17 +104,17 @@ class Schema:
             case Drop():
                 self._drop(statement)
 
-    def _known(self, name: str) -> Table:
+    def _known(self, name: str) -> SchemaTable:
         table = self.table(name)
         if table is None:
-            table = Table(name, kind="unknown")
+            table = SchemaTable(name, kind="unknown")
             self.put(name, table)
         return table
 
     def _create(self, made: CreateTable) -> None:
         if made.if_not_exists and self.table(made.table) is not None:
             return
-        table = Table(made.table, kind=made.kind)
+        table = SchemaTable(made.table, kind=made.kind)
         for parent in made.like:
             original = self.table(parent)
             if original is not None:
@@ -123,7 +125,7 @@ class Schema:
         table.uniques = [self._named(table, one) for one in (*table.uniques, *made.uniques)][:UNIQUES_MAX]
         self.put(made.table, table)
 
-    def _named(self, table: Table, unique: Unique) -> Unique:
+    def _named(self, table: SchemaTable, unique: Unique) -> Unique:
         """With the name that PostgreSQL gives a constraint that has none."""
         if unique.name or self.dialect is not Dialect.POSTGRES:
             return unique
@@ -131,7 +133,7 @@ class Schema:
         name = f"{last}_pkey" if unique.primary else f"{last}_{'_'.join(unique.columns)}_key"
         return replace(unique, name=name)
 
-    def _add(self, table: Table, unique: Unique) -> None:
+    def _add(self, table: SchemaTable, unique: Unique) -> None:
         if unique.using_index:
             index = next((one for one in table.uniques if one.name == unique.using_index), None)
             if index is not None:
@@ -168,7 +170,7 @@ class Schema:
         if found is None:
             return
         if rename.kind == "table":
-            self.gone[found.name] = Table(found.name, dict(found.columns), list(found.uniques), found.kind)
+            self.gone[found.name] = found.copy()
             self._take(found.name)
             found.name = f"{found.name.rpartition('.')[0]}.{rename.new}".lstrip(".")
             self.put(found.name, found)

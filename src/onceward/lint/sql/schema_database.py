@@ -18,7 +18,7 @@ from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.postgres_tree import DEFAULT_SCHEMAS
-from onceward.lint.sql.schema import Schema, Table
+from onceward.lint.sql.schema import SchemaTable, SqlSchema
 from onceward.lint.sql.statements import FRESH, AddUnique, Column, CreateTable, Unique, Value
 
 _SECONDS: Final = 10
@@ -59,12 +59,12 @@ def dialect_of(url: str) -> Dialect:
     )
 
 
-def read_database(url: str) -> Schema:
+def read_database(url: str) -> SqlSchema:
     """The tables of a database. Raises ConfigurationError or StoreUnavailable with what to do."""
     return _read_postgres(url) if dialect_of(url) is Dialect.POSTGRES else _read_sqlite(url)
 
 
-def _read_postgres(url: str) -> Schema:
+def _read_postgres(url: str) -> SqlSchema:
     try:
         import psycopg
     except ImportError:
@@ -82,11 +82,11 @@ def _read_postgres(url: str) -> Schema:
         raise StoreUnavailable(f"the database cannot be read: {reason}. Check the URL, or use --schema") from None
     except (psycopg.Error, ValueError) as error:
         raise ConfigurationError(f"the database cannot be read: {str(error).strip().splitlines()[0]}") from None
-    schema = Schema(Dialect.POSTGRES, source="the database")
+    schema = SqlSchema(Dialect.POSTGRES, source="the database")
     for namespace, name, kind, column, not_null, identity, type_name, width, default in columns:
         full = name if namespace in DEFAULT_SCHEMAS else f"{namespace}.{name}"
         if full not in schema.tables:
-            schema.put(full, Table(full, kind="view" if kind in ("v", "m") else "table"))
+            schema.put(full, SchemaTable(full, kind="view" if kind in ("v", "m") else "table"))
         table = schema.tables[full]
         value = Value(FRESH, "the next number") if identity else _default(default)
         table.columns[column] = Column(column, 0, type_name, not_null, value, max(0, width))
@@ -114,21 +114,21 @@ def _default(text: str | None) -> Value | None:
     return None
 
 
-def _read_sqlite(url: str) -> Schema:
+def _read_sqlite(url: str) -> SqlSchema:
     parts = urlsplit(url)
     path = Path(unquote(parts.path)[1:] if parts.path.startswith("/") else unquote(parts.path))
     if not parts.path.strip("/") or parts.netloc:
         raise ConfigurationError(f"{url!r} names no file. Write sqlite:///app.db, or sqlite:////path/app.db")
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}. Check the path: sqlite:///app.db is relative")
-    schema = Schema(Dialect.SQLITE, source="the database")
+    schema = SqlSchema(Dialect.SQLITE, source="the database")
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)) as connection:
             tables = connection.execute(
                 "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
             ).fetchall()
             for name, kind in tables:
-                table = Table(name.lower(), kind=kind)
+                table = SchemaTable(name.lower(), kind=kind)
                 table.columns = {one.name: one for one in _sqlite_columns(connection, name)}
                 table.uniques = list(_sqlite_uniques(connection, name, table))
                 schema.put(table.name, table)
@@ -157,7 +157,7 @@ def _sqlite_default(text: str | None) -> Value | None:
     return None
 
 
-def _sqlite_uniques(connection: sqlite3.Connection, name: str, table: Table) -> Iterator[Unique]:
+def _sqlite_uniques(connection: sqlite3.Connection, name: str, table: SchemaTable) -> Iterator[Unique]:
     number = [one.name for one in table.columns.values() if one.default == Value(FRESH, "the next number")]
     if number:
         yield Unique(tuple(number), 0, primary=True)

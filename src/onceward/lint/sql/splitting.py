@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from onceward.lint.sql.lexer import Dialect, Kind, Token, tokens_of
+from onceward.lint.sql.lexer import Dialect, SqlToken, TokenKind, tokens_of
 
 TOKENS_PER_FILE_MAX: Final = 600_000
 """A file of two megabytes, as people and dumps write them, has fewer."""
@@ -31,7 +31,7 @@ class Piece:
     """One statement as a piece of the text, with its tokens (no more than TOKENS_MAX of them)."""
 
     start: int
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[SqlToken] = field(default_factory=list)
     last: str = ""
     """Its last token so far, also if that is one too many to be kept."""
     count: int = 0
@@ -70,14 +70,16 @@ def split_statements(text: str, dialect: Dialect, start: int = 0, end: int | Non
             yield Piece(token.start, [token], cut=True)
             return
         ends = _is_end(token, piece, dialect, paren, block)
-        if not ends and not (token.kind is Kind.LINE and not piece.tokens):
+        if not ends and not (token.kind is TokenKind.LINE and not piece.tokens):
             if not piece.tokens:
                 piece.start = token.start
             piece.count += 1
             piece.last = token.text
             if piece.count <= TOKENS_MAX + 1:
                 piece.tokens.append(token)
-            paren = max(0, paren + (token.text in "([") - (token.text in ")]")) if token.kind is Kind.MARK else paren
+            paren = (
+                max(0, paren + (token.text in "([") - (token.text in ")]")) if token.kind is TokenKind.MARK else paren
+            )
             piece.depth = max(piece.depth, paren)
             block = _block_depth(token, piece, dialect, block)
         elif piece.tokens:
@@ -90,18 +92,18 @@ def split_statements(text: str, dialect: Dialect, start: int = 0, end: int | Non
         yield piece
 
 
-def _is_end(token: Token, piece: Piece, dialect: Dialect, paren: int, block: int) -> bool:
+def _is_end(token: SqlToken, piece: Piece, dialect: Dialect, paren: int, block: int) -> bool:
     if dialect is Dialect.TSQL:
         # `GO` stands alone on a line; here it is enough that it begins a statement, as it does in texts without lines.
-        return token.text == "GO" and token.kind is Kind.WORD and piece.last in ("", ";", "END", ")")
+        return token.text == "GO" and token.kind is TokenKind.WORD and piece.last in ("", ";", "END", ")")
     # Only a rule has semicolons in parentheses. Anywhere else somebody forgot to close one, and the next is read.
     inside = paren > 0 and "RULE" in piece.words(4)
-    return token.kind is Kind.MARK and token.text == ";" and block == 0 and not inside
+    return token.kind is TokenKind.MARK and token.text == ";" and block == 0 and not inside
 
 
-def _block_depth(token: Token, piece: Piece, dialect: Dialect, block: int) -> int:
+def _block_depth(token: SqlToken, piece: Piece, dialect: Dialect, block: int) -> int:
     """How many blocks with semicolons inside are open: SQLite's triggers, and PostgreSQL's BEGIN ATOMIC."""
-    if token.kind is not Kind.WORD or dialect is Dialect.TSQL or piece.tokens[0].text != "CREATE":
+    if token.kind is not TokenKind.WORD or dialect is Dialect.TSQL or piece.tokens[0].text != "CREATE":
         return block
     if block == 0:
         before = piece.tokens[-2].text if len(piece.tokens) > 1 else ""

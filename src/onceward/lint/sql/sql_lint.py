@@ -24,7 +24,7 @@ from onceward.lint.sql.migration_checks import check_migration
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.routine_checks import check_alone, check_routine, merge_hazards, transactions_as_routines
 from onceward.lint.sql.rules import RULES
-from onceward.lint.sql.schema import Schema
+from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.schema_files import ordered_files, read_migration
 from onceward.lint.sql.statements import Insert, Merge, Problem, Routine, Statement
 from onceward.lint.sql.table_checks import check_tables
@@ -139,9 +139,9 @@ def flattened(statements: Iterable[Statement]) -> Iterator[Statement]:
             yield one
 
 
-def read_schema(paths: Iterable[Path], options: SqlOptions) -> tuple[Schema, list[tuple[SqlText | None, Finding]]]:
+def read_schema(paths: Iterable[Path], options: SqlOptions) -> tuple[SqlSchema, list[tuple[SqlText | None, Finding]]]:
     """The schema after all files, in their order; and what could not be read of them."""
-    schema = Schema(options.dialect, source="files")
+    schema = SqlSchema(options.dialect, source="files")
     troubles: list[tuple[SqlText | None, Finding]] = []
     for path in ordered_files(paths, needed=True):
         source = read_migration(path)
@@ -155,7 +155,7 @@ def read_schema(paths: Iterable[Path], options: SqlOptions) -> tuple[Schema, lis
     return schema, troubles
 
 
-def check_sql(text: SqlText, base: Schema, found: SqlReport) -> list[Finding]:
+def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]:
     """What is wrong in one file; its INSERTs and what is right are added to the report."""
     schema = base.copy()
     schema.dialect = text.options.dialect
@@ -187,7 +187,7 @@ def check_sql(text: SqlText, base: Schema, found: SqlReport) -> list[Finding]:
     return findings + [text.finding(*one) for one in told]
 
 
-def lint_sql(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: Schema) -> SqlReport:
+def lint_sql(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema) -> SqlReport:
     """Look at every file, each by itself against the schema."""
     told: list[Finding] = []
     sources: dict[str, Source] = {}
@@ -210,7 +210,7 @@ def lint_sql(paths: Iterable[Path], settings: Settings, options: SqlOptions, sch
     return found
 
 
-def lint_migration(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: Schema) -> LintReport:
+def lint_migration(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema) -> LintReport:
     """Look at migration files as one sequence, on top of the schema that was there before."""
     told: list[Finding] = []
     sources: dict[str, Source] = {}
@@ -230,7 +230,7 @@ def lint_migration(paths: Iterable[Path], settings: Settings, options: SqlOption
     return LintReport(tuple(told[:FINDINGS_MAX]), len(files), sources, cut=len(told) > FINDINGS_MAX)
 
 
-def _check_migrations(texts: list[SqlText], before: Schema, options: SqlOptions) -> list[list[Finding]]:
+def _check_migrations(texts: list[SqlText], before: SqlSchema, options: SqlOptions) -> list[list[Finding]]:
     """By file, what is wrong."""
     after = before.copy()
     if texts:

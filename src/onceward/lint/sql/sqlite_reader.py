@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from onceward.lint.sql.glot_reader import read_with_sqlglot
-from onceward.lint.sql.lexer import Dialect, Token, tokens_of
+from onceward.lint.sql.lexer import Dialect, SqlToken, tokens_of
 from onceward.lint.sql.shifting import shifted
 from onceward.lint.sql.splitting import split_statements
-from onceward.lint.sql.statements import AddColumn, CreateTable, Routine, Statement, Step, Unique
+from onceward.lint.sql.statements import AddColumn, CreateTable, Routine, RoutineStep, Statement, Unique
 
 _INSERT_OR: Final = "INSERT OR "
 _RESOLUTIONS: Final = ("ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE")
@@ -35,7 +35,7 @@ def read_sqlite(text: str, offset: int) -> list[Statement]:
     return [shifted(one, offset) for one in found]
 
 
-def _trigger(text: str, tokens: list[Token], offset: int) -> list[Statement]:
+def _trigger(text: str, tokens: list[SqlToken], offset: int) -> list[Statement]:
     """The statements in a trigger."""
     begin = next((token.end for token in tokens if token.text == "BEGIN"), len(text))
     end = next((token.start for token in reversed(tokens) if token.text == "END"), len(text))
@@ -43,10 +43,10 @@ def _trigger(text: str, tokens: list[Token], offset: int) -> list[Statement]:
     for piece in split_statements(text, Dialect.SQLITE, begin, end):
         found += read_sqlite(text[piece.start : piece.end], offset + piece.start)
     name = next((one.text for one in tokens[2:] if one.text not in ("TRIGGER", "IF", "NOT", "EXISTS")), "trigger")
-    return [Routine(offset, offset + 6, name.lower(), tuple(Step(one) for one in found), is_trigger=True)]
+    return [Routine(offset, offset + 6, name.lower(), tuple(RoutineStep(one) for one in found), is_trigger=True)]
 
 
-def _without_resolutions(text: str, tokens: list[Token]) -> tuple[str, dict[int, str]]:
+def _without_resolutions(text: str, tokens: list[SqlToken]) -> tuple[str, dict[int, str]]:
     """The text without the ON CONFLICT of its constraints, and by number of the unique constraint what each said."""
     resolutions: dict[int, str] = {}
     number, parts, done = -1, [], 0
@@ -63,7 +63,7 @@ def _without_resolutions(text: str, tokens: list[Token]) -> tuple[str, dict[int,
     return "".join(parts) + text[done:], resolutions
 
 
-def _without_options(text: str, tokens: list[Token]) -> tuple[str, bool]:
+def _without_options(text: str, tokens: list[SqlToken]) -> tuple[str, bool]:
     """The text without WITHOUT ROWID and STRICT behind the last parenthesis, and whether it had the first."""
     last = max((place for place, token in enumerate(tokens) if token.text == ")"), default=len(tokens))
     options = [token.text for token in tokens[last + 1 :]]

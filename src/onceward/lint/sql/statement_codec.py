@@ -21,7 +21,7 @@ _CLASSES: Final = {
         statements.Unique,
         statements.Conflict,
         statements.Handler,
-        statements.Step,
+        statements.RoutineStep,
         *statements.Statement.__args__,
     )
 }

@@ -108,7 +108,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateRows:
     """An UPDATE of a table."""
 
     at: int
@@ -244,7 +244,7 @@ class Handler:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoutineStep:
     """A statement of a routine, with the handler that its errors go to (a number, or -1)."""
 
     statement: Statement
@@ -260,7 +260,7 @@ class Routine:
     at: int
     end: int
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[RoutineStep, ...]
     handlers: tuple[Handler, ...] = ()
     parameters: tuple[Column, ...] = ()
     is_trigger: bool = False
@@ -282,7 +282,7 @@ class Problem:
 Statement: TypeAlias = (
     Insert
     | Merge
-    | Update
+    | UpdateRows
     | Read
     | Lock
     | FoundCheck

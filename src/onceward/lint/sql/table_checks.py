@@ -10,7 +10,7 @@ from typing import TypeAlias
 from onceward.lint.sql.coverage import holds_for_some
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.routine_checks import fixed_width
-from onceward.lint.sql.schema import Schema, Table, describe
+from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import (
     CONSTANT,
     FRESH,
@@ -28,7 +28,7 @@ Placed: TypeAlias = tuple[str, int, int, str]
 """A code, a place, an end and a message."""
 
 
-def check_tables(statements: list[Statement], schema: Schema, names: KeyNames) -> Iterator[Placed]:
+def check_tables(statements: list[Statement], schema: SqlSchema, names: KeyNames) -> Iterator[Placed]:
     """What is wrong with the key columns that these statements declare. `schema` is as it is after all of them."""
     told: set[tuple[str, str]] = set()
     for table_name, column in declared_keys(statements, names):
@@ -83,7 +83,7 @@ def default_hazards(name: str, default: Value | None) -> Iterator[tuple[str, str
         )
 
 
-def _guards(table: Table, column: Column, names: KeyNames) -> Iterator[tuple[str, int, str]]:
+def _guards(table: SchemaTable, column: Column, names: KeyNames) -> Iterator[tuple[str, int, str]]:
     """Code, place (0: the column's) and message about the constraints over a key column."""
     guarding = [one for one in table.uniques if column.name in names.keys_of(one.columns) or column.name in one.columns]
     guarding += [one for one in table.uniques if one not in guarding and f"({column.name})" in "".join(one.columns)]
@@ -109,7 +109,7 @@ def _guards(table: Table, column: Column, names: KeyNames) -> Iterator[tuple[str
         yield "OW224", whole[0].at, messages[0]
 
 
-def _unscoped(unique: Unique, table: Table, names: KeyNames) -> str:
+def _unscoped(unique: Unique, table: SchemaTable, names: KeyNames) -> str:
     """What is wrong if a constraint does not say whose key it is; nothing if it does, or the table does not know."""
     scopes = [one for one in table.columns if names.is_scope(one)]
     if not scopes or any(names.is_scope(one) for one in unique.columns):
@@ -121,7 +121,7 @@ def _unscoped(unique: Unique, table: Table, names: KeyNames) -> str:
     )
 
 
-def _suggestion(table: Table, column: Column, names: KeyNames) -> str:
+def _suggestion(table: SchemaTable, column: Column, names: KeyNames) -> str:
     scope = next((one for one in table.columns if names.is_scope(one)), "")
     last = table.name.rpartition(".")[2]
     name = f"{last}_{scope.removesuffix('_id') + '_' if scope else ''}idem_key"

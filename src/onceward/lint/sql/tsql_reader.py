@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from onceward.lint.sql.glot_reader import read_with_sqlglot
-from onceward.lint.sql.lexer import Dialect, Kind, Token, tokens_of
+from onceward.lint.sql.lexer import Dialect, SqlToken, TokenKind, tokens_of
 from onceward.lint.sql.shifting import shifted
 from onceward.lint.sql.statements import (
     AddColumn,
@@ -25,8 +25,8 @@ from onceward.lint.sql.statements import (
     Problem,
     Rename,
     Routine,
+    RoutineStep,
     Statement,
-    Step,
     Transaction,
 )
 
@@ -103,7 +103,7 @@ class _Batch:
         self.name = ""
         self.is_trigger = False
         self.span = (offset, offset + min(len(text), 60))
-        self.steps: list[Step] = []
+        self.steps: list[RoutineStep] = []
         self.handlers: list[Handler] = []
         self.parameters: list[Column] = []
         self.problems: list[Problem] = []
@@ -123,7 +123,7 @@ class _Batch:
         return self._offset + self._tokens[min(self._place, len(self._tokens) - 1)].start
 
     def _add(self, statement: Statement, *, condition: bool = False) -> None:
-        self.steps.append(Step(statement, self._handler[-1] if self._handler else -1, condition))
+        self.steps.append(RoutineStep(statement, self._handler[-1] if self._handler else -1, condition))
 
     def _statement(self) -> None:
         word, following = self._word(), self._word(1)
@@ -173,13 +173,15 @@ class _Batch:
                 break
             if token.text.startswith("@"):
                 self._parameter(token)
-            elif not self.parameters and depth == 0 and token.kind in (Kind.QUOTED, Kind.WORD, Kind.MARK):
+            elif (
+                not self.parameters and depth == 0 and token.kind in (TokenKind.QUOTED, TokenKind.WORD, TokenKind.MARK)
+            ):
                 self.name += token.text.strip('[]"').lower()
                 self.span = (self.span[0], self._offset + token.end)
             self._place += 1
         self._place += 1
 
-    def _parameter(self, token: Token) -> None:
+    def _parameter(self, token: SqlToken) -> None:
         kind = self._word(1).strip("[]").lower()
         size = self._word(3) if self._word(2) == "(" else ""
         width = (int(size) if size.isdecimal() else 1) if kind in ("char", "nchar") else 0
@@ -227,7 +229,7 @@ class _Batch:
         while place < len(self._tokens):
             token, before = self._tokens[place], self._tokens[place - 1].text
             word = token.text
-            depth += (word == "(") - (word == ")") if token.kind is Kind.MARK else 0
+            depth += (word == "(") - (word == ")") if token.kind is TokenKind.MARK else 0
             if depth <= 0:
                 if word == ";":
                     return place + 1
@@ -237,7 +239,7 @@ class _Batch:
                     cases -= 1
                 elif word == "VALUES":
                     has_source = True
-                elif token.kind is Kind.WORD and word in _STARTS and first != "MERGE" and not cases:
+                elif token.kind is TokenKind.WORD and word in _STARTS and first != "MERGE" and not cases:
                     following = self._tokens[place + 1].text if place + 1 < len(self._tokens) else ""
                     if not self._continues(first, (word, following), before, has_source):
                         return place
