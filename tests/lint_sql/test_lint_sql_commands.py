@@ -102,6 +102,20 @@ class TestSql:
         assert ran.document["schema"] is None
         assert not any(one["judgedBySchema"] for one in ran.document["inserts"])
 
+    def test_the_example_of_the_docs_prints_what_is_shown_there(self, lint: Callable[..., Ran]) -> None:
+        """
+        The file makes its own table, so nothing is missing.
+        """
+        page = (Path(__file__).parents[2] / "docs" / "reference" / "lint.md").read_text(encoding="utf-8")
+        saved = page.partition("```sql\n-- saved as expenses.sql\n")[2].partition("```")[0]
+        shown = page.partition("$ onceward lint sql expenses.sql --intent no-double-send\n")[2].partition("```")[0]
+        Path("expenses.sql").write_text("-- saved as expenses.sql\n" + saved)
+
+        ran = lint("sql", "expenses.sql", "--intent", "no-double-send")
+
+        assert ran.out == shown
+        assert ran.err == ""
+
     @pytest.mark.requirement("B33")
     def test_the_intent_makes_an_upsert_a_finding(self, lint: Callable[..., Ran]) -> None:
         """

@@ -36,7 +36,7 @@ def _sql(args: argparse.Namespace) -> int:
     found.report = _with_troubles(found.report, troubles, settings)
     if not found.report.files:
         print_note("onceward: there are no .sql files there")
-    elif not schema.source:
+    elif not schema.source and not all(one.judged.is_known for one in found.inserts):
         print_note(
             "onceward: no schema: names are not trusted. Add --schema FOLDER or --database URL to judge by constraints"
         )
