@@ -29,7 +29,7 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
-ALL := test test-agents racers drill-atomic drills schedules faults soak test-loaded
+ALL := test test-agents racers drill-atomic drills migrate-million schedules faults soak test-loaded
 
 .PHONY: quick
 quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
@@ -116,6 +116,10 @@ serve: $(SERVE_STAMP) ## Serve SQL over HTTP with keys and plans, on this machin
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
 	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/adapters/atomic/test_kill_drill.py tests/adapters/settle_inside/test_inside_kill_drill.py
+
+.PHONY: migrate-million
+migrate-million: $(STAMP) ## A million rows get keys beside writers, killed at every statement and run again (MIGRATE_ROWS=1000000)
+	MIGRATE_ROWS=$(or $(MIGRATE_ROWS),1000000) MIGRATE_EVERY=1 $(BIN)/python -m pytest -q -rP -p no:randomly tests/migrate/test_migrate_kills.py
 
 .PHONY: soak
 soak: $(STAMP) ## Fifty clients retry while the service is killed every few seconds: lost=0 doubled=0 (SOAK_SECONDS=180)

@@ -1,5 +1,5 @@
 """
-Applies the migration, and is killed (-9) at the statement of that number: python migrate_victim.py URL NUMBER.
+Applies the migration, and is killed (-9) at the statement of that number: python migrate_victim.py URL NUMBER [BATCH].
 
 Statements are counted where the driver gets them, so that no point between two of them is left out. If there are fewer,
 it ends by itself with the number of rows that got a key.
@@ -20,7 +20,7 @@ from onceward.migrate import Application, open_database
 BATCH_ROWS = 15
 
 
-def main(url: str, number: int) -> None:
+def main(url: str, number: int, batch_rows: int = BATCH_ROWS) -> None:
     """Count down, and die."""
     left = number
 
@@ -45,7 +45,7 @@ def main(url: str, number: int) -> None:
         _count_in(psycopg.Connection, count, "commit")
     with open_database(url, 60.0) as database:
         table = database.look("expenses", "", "builtin")
-        print(database.apply(table, Application(batch_rows=BATCH_ROWS), lambda text: None))
+        print(database.apply(table, Application(batch_rows=batch_rows), lambda text: None))
 
 
 def _count_in(owner: Any, count: Any, name: str = "execute") -> None:
@@ -62,4 +62,4 @@ def _count_in(owner: Any, count: Any, name: str = "execute") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -34,7 +34,9 @@ PACE_SECONDS = 0.005
 """Between two writes of a writer: SQLite lends its file to whoever asks first, and a storm would leave no gap."""
 VICTIM = Path(__file__).parent / "migrate_victim.py"
 REFUSED = (psycopg.errors.NotNullViolation, psycopg.errors.CheckViolation, sqlite3.IntegrityError)
-EVERY = int(os.environ.get("MIGRATE_EVERY", "4"))
+AMIDST = 80
+"""A statement in the midst of the backfill's fifty batches; that it is one is asserted."""
+EVERY = int(os.environ.get("MIGRATE_EVERY", "7"))
 """Every so many statements a kill; 1 is each of them."""
 
 
@@ -118,13 +120,6 @@ def writers(subject: Subject) -> Iterator[list[Writer]]:
             thread.join(PATIENCE)
 
 
-def _start(subject: Subject, batch: int) -> subprocess.Popen[str]:
-    words = ["apply", "expenses", "--database", subject.url, "--batch", str(batch), "--lock-timeout", "60"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "onceward", "migrate", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.fault("migrate-forgets-late-rows")
 @pytest.mark.parametrize("kind", kinds())
@@ -137,30 +132,25 @@ def test_rows_of_concurrent_writers_are_neither_lost_nor_doubled(kind: str, tmp_
         batch = max(100, ROWS // 50)
         began = time.monotonic()
         with writers(subject) as threads:
-            victim = _start(subject, batch)
-            while victim.poll() is None and _filled(subject) < ROWS // 4:
-                pass
-            victim.kill()
-            victim.communicate()
+            victim = subprocess.run([sys.executable, VICTIM, subject.url, str(AMIDST), str(batch)], check=False)
             killed_at = _filled(subject)
-            resumed = _start(subject, batch)
-            out, err = resumed.communicate(timeout=PATIENCE)
+            words = ["apply", "expenses", "--database", subject.url, "--batch", str(batch), "--lock-timeout", "60"]
+            resumed = subprocess.run(
+                [sys.executable, "-m", "onceward", "migrate", *words], capture_output=True, text=True, check=False
+            )
         took = time.monotonic() - began
 
         assert victim.returncode == -signal.SIGKILL
-        assert resumed.returncode == 0, err
+        assert resumed.returncode == 0, resumed.stderr
         assert [thread.failed for thread in threads] == [None] * WRITERS
         _check(subject, threads, killed_at)
         told = f"{kind}: {ROWS:,} rows, killed at {killed_at:,}, {sum(len(one.written) for one in threads):,} written"
-        print(f"{told} meanwhile, {took:.1f} s in all\n{err}{out}")
+        print(f"{told} meanwhile, {took:.1f} s in all\n{resumed.stderr}{resumed.stdout}")
 
 
 def _filled(subject: Subject) -> int:
-    """Rows of before that have a key; none while there is no column."""
-    try:
-        return int(subject.run("SELECT count(*) FROM expenses WHERE worker_id = 'historical-backfill'")[0][0])
-    except (psycopg.errors.UndefinedColumn, sqlite3.OperationalError):
-        return 0
+    """Rows that have a key from the backfill."""
+    return int(subject.run("SELECT count(*) FROM expenses WHERE worker_id = 'historical-backfill'")[0][0])
 
 
 def _check(subject: Subject, threads: list[Writer], killed_at: int) -> None:

@@ -112,7 +112,7 @@ COMMANDS = (
             ),
             Argument("--after", "the migration before: a revision, or app.0004_name", metavar="NAME", default=""),
         ),
-        examples=("onceward migrate generate expenses --database sqlite:///app.db  # exit 2",),
+        examples=("onceward migrate generate expenses --database sqlite:///app.db",),
         exit_codes=exit_codes.TO_LIST,
         more="The order is add, backfill, tighten, constrain; a step before its turn is refused.",
     ),
@@ -141,7 +141,7 @@ COMMANDS = (
                 "--copy-max", "bytes that a rehearsal may copy", metavar="BYTES", type=int, default=COPY_BYTES_MAX
             ),
         ),
-        examples=("onceward migrate apply expenses --database sqlite:///app.db --rehearse  # exit 2",),
+        examples=("onceward migrate apply expenses --database sqlite:///app.db --rehearse",),
         exit_codes=exit_codes.TO_FIND,
         more="What is done is read from the schema itself. Nothing is dropped.",
     ),
