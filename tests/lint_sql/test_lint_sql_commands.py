@@ -116,6 +116,39 @@ class TestSql:
         assert ran.out == shown
         assert ran.err == ""
 
+    @pytest.mark.fault("lint-sql-migrations-are-queries")
+    def test_of_the_migrations_that_make_the_schema_only_routines_are_judged(self, lint: Callable[..., Ran]) -> None:
+        """
+        What a migration inserts is inserted once. A function is judged by its last definition, and not if it is gone.
+        """
+        body = "LANGUAGE sql AS $$ INSERT INTO log (line) VALUES ($1) $$;"
+        Path("db").mkdir()
+        Path("db/1.sql").write_text(
+            f"CREATE TABLE log (line text); INSERT INTO log VALUES ('made');\n"
+            f"CREATE FUNCTION note(text) RETURNS void {body}\nCREATE FUNCTION old(text) RETURNS void {body}"
+        )
+        Path("db/2.sql").write_text(
+            f"DROP FUNCTION old(text);\nCREATE OR REPLACE FUNCTION note(text) RETURNS void {body}"
+        )
+        Path("db/2.down.sql").write_text("DROP TABLE log; INSERT INTO log VALUES ('gone');")
+        Path("query.sql").write_text("INSERT INTO log VALUES ($1);")
+
+        ran = lint("sql", ".", "--schema", "db", "--json", "--ignore", "OW9", "--select", "OW201")
+        found = [(one["path"], one["line"]) for one in ran.document["findings"] if one["path"][:2] in ("db", "qu")]
+
+        assert found == [("query.sql", 1), ("db/2.sql", 2)]
+
+    def test_tests_are_left_out_unless_they_are_asked_for(self, lint: Callable[..., Ran]) -> None:
+        """
+        Tests insert without keys on purpose.
+        """
+        Path("checks/tests").mkdir(parents=True)
+        for name in ("tests/any.sql", "log.test.sql", "log_test.sql"):
+            Path("checks", name).write_text("INSERT INTO log VALUES (1);")
+
+        assert lint("sql", "checks", "--json").document["files"] == 0
+        assert lint("sql", "checks", "--json", "--tests").document["files"] == 3
+
     @pytest.mark.requirement("B33")
     def test_the_intent_makes_an_upsert_a_finding(self, lint: Callable[..., Ran]) -> None:
         """

@@ -32,7 +32,7 @@ def _sql(args: argparse.Namespace) -> int:
 
     settings, options = settings_of(args), _options(args)
     schema, troubles = _schema(args, options)
-    found = lint_sql(args.paths, settings, options, schema)
+    found = lint_sql(args.paths, settings, options, schema, tests=args.tests)
     found.report = _with_troubles(found.report, troubles, settings)
     if not found.report.files:
         print_note("onceward: there are no .sql files there")
@@ -174,6 +174,7 @@ SQL_COMMANDS = (
         arguments=(
             _PATHS,
             *_SCHEMA_ARGUMENTS,
+            Argument("--tests", "look at tests below folders, too", action="store_true"),
             Argument("--intent", "what must not happen: DO UPDATE is then a finding", choices=(NO_DOUBLE_SEND,)),
             *FINDING_ARGUMENTS,
         ),

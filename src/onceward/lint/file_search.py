@@ -27,7 +27,7 @@ FOLDERS_LEFT_OUT: Final = frozenset(
 """Not looked into, unless named: what others wrote, or a machine did. So are folders
 that begin with a dot, and templates (`{{name}}`)."""
 
-_TEST_FILE = re.compile(r"test_.*|.*_test\.py|tests?\.py|conftest\.py")
+_TEST_FILE = re.compile(r"test_.*|.*[._]test\.(py|sql)|tests?\.py|conftest\.py")
 
 
 def find_files(
@@ -56,7 +56,7 @@ def find_files(
 
 
 def _below(folder: Path, suffixes: Sequence[str], *, tests: bool) -> Iterator[Path]:
-    left_out = FOLDERS_LEFT_OUT if tests else FOLDERS_LEFT_OUT | {"test", "tests"}
+    left_out = FOLDERS_LEFT_OUT if tests else FOLDERS_LEFT_OUT | {"test", "tests", "testdata"}
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_left_out(name) and name not in left_out)
         for name in sorted(files):

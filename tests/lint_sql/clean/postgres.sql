@@ -107,3 +107,33 @@ ALTER TABLE ONLY public.orders ADD CONSTRAINT orders_pkey PRIMARY KEY (id);
 -- A log may have doubles, and somebody looked.
 INSERT INTO page_views (path) VALUES ($1); -- onceward: ignore[OW201] doubles are counted once per visitor later
 SELECT * FROM orders WHERE meta ? 'gift' AND id = ?;
+-- ====
+-- Keys are kept in a table of their own; a column elsewhere refers to it, and others are only named for keys.
+CREATE TABLE idempotency_keys (tenant_id uuid NOT NULL, key text NOT NULL, UNIQUE (tenant_id, key));
+CREATE TABLE runs (id uuid PRIMARY KEY, tenant_id uuid NOT NULL, idempotency_key text);
+CREATE TABLE workflows (id uuid PRIMARY KEY, idempotency_key_expression text, "idempotencyKeyTtlMs" bigint);
+-- ====
+-- An EXCLUDE constraint refuses, and may be named. What is deferrable here is the reference, and not the primary key.
+CREATE TABLE bookings (room int NOT NULL, during tsrange NOT NULL, CONSTRAINT one_at_a_time EXCLUDE USING gist (room WITH =, during WITH &&));
+INSERT INTO bookings VALUES ($1, $2) ON CONFLICT ON CONSTRAINT one_at_a_time DO NOTHING;
+CREATE TABLE last_seen (user_id int PRIMARY KEY REFERENCES users (id) DEFERRABLE INITIALLY DEFERRED, seen_by text);
+INSERT INTO last_seen VALUES ($1, $2) ON CONFLICT (user_id) DO UPDATE SET seen_by = EXCLUDED.seen_by;
+-- ====
+-- A trigger runs with the statement that fires it, so what it adds is added as often.
+CREATE TABLE totals (name text PRIMARY KEY, total int NOT NULL);
+CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO totals VALUES ('rows', 1) ON CONFLICT (name) DO UPDATE SET total = totals.total + 1;
+    RETURN NULL;
+END $$;
+-- ====
+-- Commands to psql, at the end of a line and on one of their own.
+CREATE TABLE sent (idempotency_key text PRIMARY KEY);
+SELECT 1 AS one \gset
+\set worker 'w-1'
+INSERT INTO sent VALUES (:'worker') ON CONFLICT (idempotency_key) DO NOTHING \g
+-- ====
+-- The index is read before its table.
+CREATE UNIQUE INDEX message_id ON messages (id);
+CREATE TABLE messages (position bigserial PRIMARY KEY, id uuid NOT NULL, body text);
+INSERT INTO messages (id, body) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING;

@@ -145,7 +145,7 @@ class Judge:
         keyed = [one for one in covering if self.names.keys_of(one.unique.columns)] or covering
         partial = [one for one in keyed if one.bites and holds_for_some(one.unique)]
         fresh = [one for one in keyed if one.meets is Meets.FRESH and self.names.keys_of(one.unique.columns)]
-        null = [one for one in keyed if one.meets is Meets.NULL]
+        null = [one for one in keyed if one.meets is Meets.NULL and self.names.keys_of(one.unique.columns)]
         judged = Judgement(insert, InsertClass.DUPLICATE_FACTORY, "")
         if partial:
             judged.constraint = describe(partial[0].unique)
@@ -328,6 +328,7 @@ def _matches(unique: Unique, clause: Conflict) -> bool:
         set(unique.columns) == set(clause.target)
         and set(unique.predicate) <= set(clause.predicate)
         and not unique.deferrable
+        and not unique.excludes
     )
 
 

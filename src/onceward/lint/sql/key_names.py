@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _KEY: Final = re.compile(
-    r"(^|_)(idempoten(cy|t)|idem|dedup|dedupe|deduplication)(_|$)|^idempotency\w*$|^(request|operation|command)_key$"
+    r"(^|_)(idempoten(cy|t)|idem|dedup|dedupe|deduplication)"
+    r"(_?(key|token|id|uuid|hash|digest|ref|reference|nonce|value|code))?$|^(request|operation|command)_key$"
 )
 _SCOPE: Final = re.compile(r"^(worker|tenant|organi[sz]ation|org|workspace|merchant|shop)(_?(id|uuid|key|name))?$")
 _COUNTS: Final = re.compile(r"(^|_)(attempts?|tries|retries|retry_count|seen|hits|version|revision|deliveries)(_|$)")

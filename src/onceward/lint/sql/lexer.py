@@ -34,7 +34,7 @@ class TokenKind(Enum):
     """What a driver or a template fills in: `:name`, `%s`, `?`, `{{ name }}`."""
     MARK = "mark"
     LINE = "line"
-    """A command to psql: a whole line that begins with a backslash."""
+    """A command to psql: from a backslash to the end of the line."""
 
 
 class SqlToken(NamedTuple):
@@ -60,7 +60,7 @@ _BY_DIALECT: Final = {
   | (?P<placeholder>%\(\w{1,100}\)s | %s | :'\w{1,100}' | :"\w{1,100}" | (?<![:\w]):[^\W\d]\w* | (?<!@)@[^\W\d]\w*)
   | (?P<number>\$?\d[\w.]*)
   | (?P<word>[^\W\d][\w$]*)
-  | (?P<line>^\\[^\n]*)
+  | (?P<line>\\[^\n]*)
   | (?P<mark>::|:=|.)
 """,
     Dialect.SQLITE: r"""

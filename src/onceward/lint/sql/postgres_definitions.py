@@ -59,6 +59,9 @@ _KINDS: Final = {
     "OBJECT_TYPE": "type",
     "OBJECT_SEQUENCE": "sequence",
     "OBJECT_EXTENSION": "extension",
+    "OBJECT_FUNCTION": "function",
+    "OBJECT_PROCEDURE": "function",
+    "OBJECT_ROUTINE": "function",
 }
 
 
@@ -97,6 +100,8 @@ def _names(item: Any) -> list[str]:
         return strings(inside.get("items"))
     if kind == "TypeName":
         return strings(inside.get("names"))
+    if kind == "ObjectWithArgs":
+        return strings(inside.get("objname"))
     return [str(inside.get("sval", ""))]
 
 
@@ -142,6 +147,7 @@ def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
     serial = type_name in _SERIAL
     not_null, default = serial, Value(FRESH, "the next number") if serial else None
     uniques: list[Unique] = []
+    before = ""
     for _, constraint in map(only, element.get("constraints", [])):
         kind = str(constraint.get("contype"))
         not_null = not_null or kind in ("CONSTR_NOTNULL", "CONSTR_PRIMARY", "CONSTR_IDENTITY")
@@ -151,9 +157,10 @@ def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
             default = Value(FRESH, "the next number")
         elif kind == "CONSTR_GENERATED":
             default = Value(GIVEN, "generated")
-        elif kind == "CONSTR_ATTR_DEFERRABLE" and uniques:
+        elif kind == "CONSTR_ATTR_DEFERRABLE" and before in ("CONSTR_PRIMARY", "CONSTR_UNIQUE"):
             uniques[-1] = replace(uniques[-1], deferrable=True)
         uniques += _unique(constraint, places, column=name)
+        before = kind
     return Column(name, at, type_name, not_null, default, _width(element.get("typeName", {}), type_name)), uniques
 
 
@@ -170,6 +177,11 @@ def _width(type_node: Node, type_name: str) -> int:
 
 def _unique(constraint: Node, places: Places, column: str = "") -> list[Unique]:
     kind = str(constraint.get("contype"))
+    if kind == "CONSTR_EXCLUSION":
+        elements = [only(one.get("List", {}).get("items", [{}])[0])[1] for one in constraint.get("exclusions", [])]
+        names = tuple(str(one.get("name", "")) for one in elements)
+        place = places.at(int(constraint.get("location", 0)))
+        return [Unique(names, place, str(constraint.get("conname", "")), excludes=True)]
     if kind not in ("CONSTR_PRIMARY", "CONSTR_UNIQUE"):
         return []
     columns = tuple(strings(constraint.get("keys"))) or ((column,) if column else ())

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onceward.lint.sql.postgres_definitions import CREATING, read_definition
 from onceward.lint.sql.postgres_inserts import read_insert, read_merge, read_select, read_update
-from onceward.lint.sql.postgres_tree import Node, nodes, only
+from onceward.lint.sql.postgres_tree import Node, joined_name, nodes, only, strings
 from onceward.lint.sql.statements import Lock, Problem, Routine, RoutineStep, Statement, Transaction
 
 _TRANSACTIONS: Final = {
@@ -76,7 +76,7 @@ def _read(statement: tuple[str, Node], places: Places) -> Iterator[Statement]:
         yield from read_routine(inside, places)
         if "sql_body" in inside:
             steps = tuple(RoutineStep(one) for one in _writes_and_reads(inside["sql_body"], places))
-            yield Routine(start, end, "", steps)
+            yield Routine(start, end, joined_name(strings(inside.get("funcname"))), steps)
     elif name == "TransactionStmt":
         word = _TRANSACTIONS.get(str(inside.get("kind")))
         if word == "begin" and "serializable" in places.text.lower():

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.lint.sql.lexer import Dialect, TokenKind, tokens_of
-from onceward.lint.sql.postgres_tree import Node, only, strings
+from onceward.lint.sql.postgres_tree import Node, joined_name, only, strings
 from onceward.lint.sql.splitting import split_statements
 from onceward.lint.sql.statements import (
     FoundCheck,
@@ -38,7 +38,7 @@ def read_routine(inside: Node, places: Places) -> Iterator[Statement]:
     options = {str(one.get("defname")): one.get("arg") for _, one in given}
     usual = "sql" if "funcname" in inside else "plpgsql"
     language = str(only(options.get("language"))[1].get("sval", usual)).lower()
-    name = ".".join(strings(inside.get("funcname")))
+    name = joined_name(strings(inside.get("funcname")))
     body = _body_span(places.text)
     if body is None or language not in ("sql", "plpgsql"):
         return

@@ -52,6 +52,10 @@ class SqlSchema:
     """Tables that were dropped or renamed, as they were: an INSERT before that was into these."""
     source: str = ""
     """Where it is from, for people; empty: nothing was given, and only what the file itself makes is known."""
+    files: frozenset[str] = frozenset()
+    """The migrations that it was made of, as paths without links: what they insert themselves is inserted once."""
+    routines: dict[str, str] = field(default_factory=dict)
+    """By name, the last of those files that defines a routine: those before it are of the past."""
     _by_last: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
     """The names by their last part."""
 
@@ -71,7 +75,7 @@ class SqlSchema:
     def copy(self) -> SqlSchema:
         """The same tables, which may then be changed."""
         tables = {name: one.copy() for name, one in self.tables.items()}
-        return SqlSchema(self.dialect, tables, dict(self.gone), self.source)
+        return SqlSchema(self.dialect, tables, dict(self.gone), self.source, self.files, dict(self.routines))
 
     def table(self, name: str) -> SchemaTable | None:
         """A table by its name. If one of the two names has no schema in it, the last part decides."""
@@ -112,9 +116,12 @@ class SqlSchema:
         return table
 
     def _create(self, made: CreateTable) -> None:
-        if made.if_not_exists and self.table(made.table) is not None:
-            return
+        there = self.table(made.table)
+        if there is not None and there.kind == made.kind == "table":
+            return  # IF NOT EXISTS; or a declaration for a tool, because the database would refuse it.
         table = SchemaTable(made.table, kind=made.kind)
+        if there is not None and there.kind == "unknown":
+            table.uniques += there.uniques  # Files of indexes may be read before those of tables.
         for parent in made.like:
             original = self.table(parent)
             if original is not None:
@@ -197,6 +204,8 @@ class SqlSchema:
             last = drop.name.rpartition(".")[2]
             for one in [table] if table is not None else self.tables.values():
                 one.uniques = [unique for unique in one.uniques if unique.name != last]
+        elif drop.kind == "function":
+            self.routines.pop(drop.name, None)
         elif drop.kind == "schema":
             for name in [name for name in self.tables if name.partition(".")[0] == drop.name]:
                 self._take(name)
@@ -204,6 +213,6 @@ class SqlSchema:
 
 def describe(unique: Unique) -> str:
     """A constraint in words: its name, what it is and over which columns."""
-    words = "PRIMARY KEY" if unique.primary else "UNIQUE"
+    words = "PRIMARY KEY" if unique.primary else "EXCLUDE" if unique.excludes else "UNIQUE"
     where = f" WHERE {' AND '.join(unique.predicate)}" if unique.predicate else ""
     return f"{unique.name} {words} ({', '.join(unique.columns)}){where}".strip()

@@ -14,7 +14,7 @@ from onceward.lint.file_search import find_files
 from onceward.lint.findings import Finding
 from onceward.lint.source_file import Source, read_source
 
-_DOWN_FILE: Final = re.compile(r"[._-]down\.sql$|^U\d[\w.]*__", re.IGNORECASE)
+_DOWN_FILE: Final = re.compile(r"(?:^|[._-])down\.sql$|^U\d[\w.]*__", re.IGNORECASE)
 _MARK: Final = re.compile(
     r"^--[ \t]*(?:\+goose[ \t]+|\+migrate[ \t]+|migrate:|@)?(?P<way>up|down|undo|rollback)\b"
     r"[ \t]*(?:[ \t]transaction:\w+)?[ \t]*$",
@@ -32,7 +32,7 @@ def ordered_files(paths: Iterable[Path], *, needed: bool = False) -> list[Path]:
     for path in paths:
         below = list(find_files([path], (".sql",)))
         if path.is_dir():
-            below = sorted((one for one in below if not _DOWN_FILE.search(one.name)), key=_natural)
+            below = sorted((one for one in below if not is_downward(one)), key=_natural)
             if not below and needed:
                 raise ConfigurationError(
                     f"there are no .sql files in {str(path)!r}. Print what your tool would run: `alembic upgrade head "
@@ -40,6 +40,11 @@ def ordered_files(paths: Iterable[Path], *, needed: bool = False) -> list[Path]:
                 )
         found += [one for one in below if one not in found]
     return found
+
+
+def is_downward(path: Path) -> bool:
+    """Whether a file takes a migration back, by its name."""
+    return _DOWN_FILE.search(path.name) is not None
 
 
 def read_migration(path: Path) -> Source | Finding:

@@ -24,6 +24,8 @@ STATEMENTS_MAX: Final = 20_000
 TOKENS_SHORT: Final = 2_000
 """A statement up to this is parsed in this process: no parser that we use has trouble with it."""
 DEPTH_SHORT: Final = 60
+_SENDS: Final = ("\\g", "\\watch", "\\crosstabview")
+"""psql's commands that send the statement before them, as a semicolon would."""
 
 
 @dataclass(slots=True)
@@ -96,6 +98,8 @@ def _is_end(token: SqlToken, piece: Piece, dialect: Dialect, paren: int, block: 
     if dialect is Dialect.TSQL:
         # `GO` stands alone on a line; here it is enough that it begins a statement, as it does in texts without lines.
         return token.text == "GO" and token.kind is TokenKind.WORD and piece.last in ("", ";", "END", ")")
+    if token.kind is TokenKind.LINE:
+        return token.text.startswith(_SENDS)
     # Only a rule has semicolons in parentheses. Anywhere else somebody forgot to close one, and the next is read.
     inside = paren > 0 and "RULE" in piece.words(4)
     return token.kind is TokenKind.MARK and token.text == ";" and block == 0 and not inside

@@ -4,6 +4,7 @@ From SQL files to findings, with each INSERT classified: what `lint sql` and `li
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from onceward.lint.findings import CANNOT_PARSE, TOO_LARGE, Finding
 from onceward.lint.ignores import DASHES
 from onceward.lint.lint_run import FINDINGS_MAX, LintReport, select_findings
 from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source, read_source
+from onceward.lint.source_file import Source
 from onceward.lint.sql.insert_judge import Judge, Judgement
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
@@ -25,7 +26,7 @@ from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.routine_checks import check_alone, check_routine, merge_hazards, transactions_as_routines
 from onceward.lint.sql.rules import RULES
 from onceward.lint.sql.schema import SqlSchema
-from onceward.lint.sql.schema_files import ordered_files, read_migration
+from onceward.lint.sql.schema_files import is_downward, ordered_files, read_migration
 from onceward.lint.sql.statements import Insert, Merge, Problem, Routine, Statement
 from onceward.lint.sql.table_checks import check_tables
 
@@ -143,7 +144,9 @@ def read_schema(paths: Iterable[Path], options: SqlOptions) -> tuple[SqlSchema, 
     """The schema after all files, in their order; and what could not be read of them."""
     schema = SqlSchema(options.dialect, source="files")
     troubles: list[tuple[SqlText | None, Finding]] = []
-    for path in ordered_files(paths, needed=True):
+    files = ordered_files(paths, needed=True)
+    schema.files = frozenset(map(os.path.realpath, files))
+    for path in files:
         source = read_migration(path)
         if isinstance(source, Finding):
             troubles.append((None, source))
@@ -152,11 +155,17 @@ def read_schema(paths: Iterable[Path], options: SqlOptions) -> tuple[SqlSchema, 
         troubles += [(text, one) for one in text.problems()]
         for statement in flattened(text.statements):
             schema.apply(statement)
+        schema.routines |= {one.name: os.path.realpath(path) for one in text.statements if isinstance(one, Routine)}
     return schema, troubles
 
 
 def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]:
-    """What is wrong in one file; its INSERTs and what is right are added to the report."""
+    """
+    What is wrong in one file; its INSERTs and what is right are added to the report.
+
+    Of a migration that the schema is made of, only routines are judged, and only if none after it defines them anew:
+    what it inserts itself is inserted once, and into the tables of that time.
+    """
     schema = base.copy()
     schema.dialect = text.options.dialect
     running = list(flattened(text.statements))
@@ -168,6 +177,9 @@ def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]
     judgements: list[Judgement] = []
     plain = [one for one in text.statements if not isinstance(one, Routine | Problem)]
     routines = [one for one in text.statements if isinstance(one, Routine)]
+    path = os.path.realpath(text.source.path)
+    if path in base.files:
+        plain, routines = [], [one for one in routines if one.name and base.routines.get(one.name) == path]
     scripts = list(transactions_as_routines(plain))
     for routine in (*scripts, *routines):
         seen = check_routine(routine, judge)
@@ -187,15 +199,19 @@ def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]
     return findings + [text.finding(*one) for one in told]
 
 
-def lint_sql(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema) -> SqlReport:
-    """Look at every file, each by itself against the schema."""
+def lint_sql(
+    paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema, *, tests: bool = True
+) -> SqlReport:
+    """Look at every file, each by itself against the schema. What takes a migration back is left out."""
     told: list[Finding] = []
     sources: dict[str, Source] = {}
     found = SqlReport(LintReport((), 0, sources))
     files = 0
-    for path in find_files(paths, SUFFIXES, settings.is_excluded):
+    for path in find_files(paths, SUFFIXES, settings.is_excluded, tests=tests):
+        if is_downward(path):
+            continue
         files += 1
-        source = read_source(path, path.as_posix())
+        source = read_migration(path)
         if isinstance(source, Finding):
             told += [source] if settings.tells(source.code, path) else []
             continue

@@ -59,6 +59,8 @@ class Unique:
     """What the constraint itself does about a second row: "ignore", "replace", or "" (an error)."""
     using_index: str = ""
     """The unique index that becomes this constraint."""
+    excludes: bool = False
+    """Whether it is an EXCLUDE constraint: it refuses, but only ON CONFLICT ON CONSTRAINT can name it."""
 
 
 @dataclass(frozen=True, slots=True)

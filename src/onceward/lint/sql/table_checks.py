@@ -31,6 +31,7 @@ Placed: TypeAlias = tuple[str, int, int, str]
 def check_tables(statements: list[Statement], schema: SqlSchema, names: KeyNames) -> Iterator[Placed]:
     """What is wrong with the key columns that these statements declare. `schema` is as it is after all of them."""
     told: set[tuple[str, str]] = set()
+    keepers = _keepers(schema, names)
     for table_name, column in declared_keys(statements, names):
         table = schema.table(table_name)
         end = column.at + len(column.name)
@@ -41,7 +42,7 @@ def check_tables(statements: list[Statement], schema: SqlSchema, names: KeyNames
             told.add((table.name, column.name))
             yield from (
                 (code, at or column.at, end if not at else at + 6, text)
-                for code, at, text in _guards(table, column, names)
+                for code, at, text in _guards(table, column, keepers, names)
             )
     for one in statements:
         if isinstance(one, ChangeColumn) and names.is_key(one.column):
@@ -83,17 +84,18 @@ def default_hazards(name: str, default: Value | None) -> Iterator[tuple[str, str
         )
 
 
-def _guards(table: SchemaTable, column: Column, names: KeyNames) -> Iterator[tuple[str, int, str]]:
+def _guards(table: SchemaTable, column: Column, keepers: set[str], names: KeyNames) -> Iterator[tuple[str, int, str]]:
     """Code, place (0: the column's) and message about the constraints over a key column."""
     guarding = [one for one in table.uniques if column.name in names.keys_of(one.columns) or column.name in one.columns]
     guarding += [one for one in table.uniques if one not in guarding and f"({column.name})" in "".join(one.columns)]
-    if not guarding:
+    if not guarding and not keepers - {table.name}:
         yield (
             "OW221",
             0,
             f"{table.name}.{column.name} has no UNIQUE constraint, so the column is decoration and not protection. "
             f"Add one, such as {_suggestion(table, column, names)}",
         )
+    if not guarding:
         return
     whole = [one for one in guarding if not holds_for_some(one)]
     if not whole:
@@ -107,6 +109,15 @@ def _guards(table: SchemaTable, column: Column, names: KeyNames) -> Iterator[tup
     messages = [_unscoped(one, table, names) for one in whole]
     if all(messages):
         yield "OW224", whole[0].at, messages[0]
+
+
+def _keepers(schema: SqlSchema, names: KeyNames) -> set[str]:
+    """The tables that are named for keys, and keep them under a constraint: columns in others only refer to them."""
+    return {
+        table.name
+        for table in schema.tables.values()
+        if table.uniques and names.is_key(table.name.rpartition(".")[2].removesuffix("s"))
+    }
 
 
 def _unscoped(unique: Unique, table: SchemaTable, names: KeyNames) -> str:
