@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from migrate_subject import Subject, expected
 
+from onceward.cli import main
+
 AWKWARD = "Ex%s :p\"en'ses"
 QUOTED = '"' + AWKWARD.replace('"', '""') + '"'
 
@@ -90,3 +92,20 @@ def test_the_file_goes_up_down_and_up(
         assert ran.returncode == 0, ran.stderr
 
     assert subject.stored_keys(QUOTED) == expected(range(1, 31))
+
+
+def test_the_printed_migration_is_what_the_linter_asks_for(subject: Subject, typed: Any, tmp_path: Path) -> None:
+    """
+    Our own migration, held to the five points by our own linter. Upside down it has findings, so they were looked at.
+    """
+    subject.expenses(1)
+    up = typed("generate", "expenses", "--database", subject.url).out
+    down = typed("generate", "expenses", "--database", subject.url, "--down").out
+    found = {}
+    for name, text in {"up": up, "down": up + down}.items():
+        file = tmp_path / f"{name}.sql"
+        file.write_text(text)
+        dialect = "sqlite" if subject.kind == "sqlite" else "postgres"
+        found[name] = main(["lint", "migration", str(file), "--dialect", dialect])
+
+    assert found == {"up": 0, "down": 1}
