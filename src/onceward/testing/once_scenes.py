@@ -1,0 +1,306 @@
+"""
+The courses of events that `assert_once` plays, each in a world as it was before, and the story that a failure tells.
+
+A check that cannot fail is worth nothing: it is `NothingChecked` if the function had no effect, passed no failpoint,
+went another way than before, or ran on another clock than the one that is moved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from onceward._core.errors import InFlight, OncewardError
+from onceward.runtime.failpoints import CATALOGUE
+from onceward.testing import effects
+from onceward.testing.effects import Effects
+from onceward.testing.simulated_process import Place, SimulatedProcess, is_death, swallowed_words
+from onceward.testing.worker_calls import CallEnd, RunningCall, Worker
+
+if TYPE_CHECKING:
+    from onceward.testing.sandbox import Sandbox
+
+DELIVERIES = (
+    (0, "the first call"),
+    (0, "retried at once"),
+    (61, "retried a minute later, when a lease of the usual length is over"),
+    (7200, "retried two hours later, when every lease is over"),
+)
+"""What follows a crash: seconds that pass, and words for it."""
+STALL_SECONDS = 7200.0
+PATIENCE_SECONDS = 1.0
+"""How long the first is held for a duplicate, which may itself wait for what the first holds (a row, a file)."""
+INSIDE_STORES = ("sqlite.", "postgres.", "redis.", "batch.")
+"""Failpoints inside a store, which holds locks there: a duplicate would wait for the first, and the first for it."""
+SHOWN_CHARACTERS = 100
+ADVICE = (
+    "What doubles: an effect outside of the gate, a key that differs from call to call, or a guarantee that lets it run "
+    "again although the receiver recognises no key (record it with key= if it does)."
+)
+
+
+class DoubledEffect(AssertionError):
+    """The effect happened more often than in one undisturbed run. The message tells the story."""
+
+
+class LostEffect(AssertionError):
+    """A retry was answered as if all were well, and the effect is not there. The message tells the story."""
+
+
+class NothingChecked(AssertionError):
+    """The check could not be made, so it must not pass. The message says what to do."""
+
+
+class OnceScenes:
+    """Plays one function under crashes and duplicates."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        worker: Worker,
+        process: SimulatedProcess,
+        count: Callable[[], int] | Effects | None,
+        reset: Callable[[], object] | None,
+        refusals: tuple[type[BaseException], ...],
+    ) -> None:
+        self.places: list[Place] = []
+        self.played = self.crashes = self.answered = self.refused = 0
+        self._sandbox, self._worker, self._process = sandbox, worker, process
+        self._count = sandbox.effects if count is None else count
+        self._reset, self._refusals = reset, refusals
+        self._before = sandbox.saved()
+        self._drawn = sandbox.clock.used
+        self._counted = 0
+        self._once: dict[str, int] = {}
+        self._answer: Any = None
+        self._title = ""
+        self._story: list[str] = []
+
+    # --- the scenes ---
+
+    def play_undisturbed(self) -> None:
+        """One run without any trouble: what is once, and which failpoints are passed."""
+        self._begin("an undisturbed run")
+        self._process.start()
+        end = self._call()
+        if end.error is not None:
+            raise NothingChecked(
+                f"{self._worker.name} raised {_shown(end.error)} in its first run, before anything was tried with it: "
+                "make it pass alone first"
+            ) from end.error
+        self._answer, self.places, self._once = end.value, self._process.places, self._counts()
+        if not any(self._once.values()):
+            how = "onceward_effects.record(...) was not called" if self._recorded else "count() is what it was before"
+            raise NothingChecked(
+                f"{self._worker.name} came back, and had no effect: {how}. Count what must not happen twice "
+                "(count=a function that returns a number, or record it), and let no record of it be there before"
+            )
+
+    def play_late_duplicates(self, late: Sequence[timedelta]) -> None:
+        """Nothing crashes; the same call comes again, at once and late."""
+        self._begin("a duplicate after the first call has ended")
+        passed = timedelta()
+        self._deliver("the first call")
+        self._deliver("a duplicate at once")
+        for after in sorted(late):
+            self._sandbox.clock.advance(max(after - passed, timedelta()))
+            passed = max(after, passed)
+            self._deliver(f"a duplicate {_span(after)} after the first")
+
+    def require_a_gate(self) -> None:
+        """Something of Onceward's was on the way, and on this sandbox's clock."""
+        if all(place.name in effects.POINTS for place in self.places):
+            raise NothingChecked(
+                f"{self._worker.name} passed no failpoint of Onceward's, so no crash could be tried: it never went "
+                "through a gate. Call it as your program does, through the function that the gate guards"
+            )
+        if self._sandbox.clock.used == self._drawn:
+            raise NothingChecked(
+                f"{self._worker.name} went through a gate that has another clock, so no lease would ever end here: "
+                "make the gate with environment=onceward_clock"
+            )
+
+    def play_crashes(self) -> None:
+        """A crash at every failpoint that was passed; and at those that only a retry after a crash passes."""
+        seen = {place.name for place in self.places}
+        for place in self.places:
+            for index, passed in enumerate(self._crash({0: place})):
+                for later in passed if index else ():
+                    if later.name not in seen:
+                        seen.add(later.name)
+                        self._crash({0: place, index: later})
+
+    def play_beside(self, *, stalls: bool) -> None:
+        """A duplicate while the first is held at a failpoint: alive, or stalled until its lease is over."""
+        for place in self.places:
+            if place.name.startswith(INSIDE_STORES):
+                continue
+            what = "stalls past its lease" if stalls else "is still running"
+            self._begin(f"a duplicate while the first {what}, at {place} ({CATALOGUE[place.name]})")
+            beside: list[RunningCall] = []
+
+            def come(beside: list[RunningCall] = beside) -> None:
+                if stalls:
+                    self._sandbox.clock.advance(STALL_SECONDS)
+                beside.append(self._worker.begin_duplicate(alive=not stalls))
+                end = beside[0].wait(PATIENCE_SECONDS)
+                self._tell(f"the first {what} at {place}; a duplicate comes", end)
+
+            self._process.start(place, come)
+            first = self._call()
+            if not beside:
+                raise self._another_way(place)
+            self._tell("the first goes on", first)
+            self._judge(first)
+            if (last := beside[0].wait(PATIENCE_SECONDS)) is None:
+                raise NothingChecked(self._told(f"{self._worker.name}: the duplicate hangs, {beside[0].where()}"))
+            self._tell("the duplicate has ended", last)
+            self._judge(last)
+            self._deliver("one more call")
+
+    def _crash(self, deaths: dict[int, Place]) -> list[list[Place]]:
+        self.crashes += 1
+        words = ", then at ".join(f"{place} ({CATALOGUE[place.name]})" for place in deaths.values())
+        self._begin(f"a crash at {words}")
+        passed = []
+        for index, (seconds, what) in enumerate(DELIVERIES):
+            self._sandbox.clock.advance(seconds)
+            end = self._deliver(what, deaths.get(index))
+            passed.append(self._process.places)
+        if isinstance(end.error, InFlight):
+            raise NothingChecked(
+                self._told(
+                    f"{self._worker.name} is still in flight two hours after the crash: its store has a clock that "
+                    "assert_once cannot move. Use onceward_store, or a store made with environment=onceward_clock"
+                )
+            )
+        return passed
+
+    # --- one call ---
+
+    def _deliver(self, what: str, dies_at: Place | None = None) -> CallEnd:
+        self._process.start(dies_at)
+        end = self._call()
+        if dies_at is None:
+            self._tell(what, end)
+            self._judge(end)
+            return end
+        if self._process.dead_at is None:
+            raise self._another_way(dies_at)
+        if end.error is None:
+            raise NothingChecked(swallowed_words(self._worker.name, self._process))
+        self._tell(f"{what}: the process dies at {dies_at}", None)
+        self._judge(None)
+        return end
+
+    def _call(self) -> CallEnd:
+        try:
+            end = self._worker.call()
+        except TimeoutError as hanging:
+            raise NothingChecked(self._told(str(hanging))) from None
+        if self._process.endless:
+            raise NothingChecked(
+                self._told(
+                    f"{self._worker.name} passed {len(self._process.places) - 1} failpoints in one call and did not "
+                    "end: it tries again for ever. Give its loop an end, or say steps="
+                )
+            )
+        return end
+
+    def _judge(self, end: CallEnd | None) -> None:
+        """Whether it has doubled by now; whether an answer was given for nothing; whether the error is a refusal."""
+        counts = self._counts()
+        for what, number in counts.items():
+            if number > self._once.get(what, 1):
+                once = self._once.get(what, 1)
+                story = self._told(f"{self._worker.name} doubled: {number} x {what}, where one run makes {once}")
+                raise DoubledEffect(f"{story}\n{ADVICE}")
+        if end is None:
+            return
+        if end.error is None:
+            self.answered += 1
+            missing = [what for what, number in self._once.items() if counts.get(what, 0) < number]
+            if missing and end.value is not None and _equal(end.value, self._answer):
+                raise LostEffect(
+                    self._told(f"{self._worker.name} gave its usual answer, and its effect is not there: {missing[0]}")
+                )
+        elif isinstance(end.error, (OncewardError, *self._refusals)):
+            self.refused += 1
+        elif not is_death(end.error):
+            raise NothingChecked(
+                self._told(
+                    f"{self._worker.name} raised {_shown(end.error)}, which it does not when undisturbed, so this is "
+                    "not checked. If it is how a refusal looks, say refusals=(...,)"
+                )
+            ) from end.error
+
+    # --- the world, and the story ---
+
+    def _begin(self, title: str) -> None:
+        self.played += 1
+        self._title, self._story = title, []
+        self.put_back()
+        self._counted = 0 if isinstance(self._count, Effects) else self._number(self._count)
+
+    def put_back(self) -> None:
+        """Let the world be as it was before; only the clock goes on."""
+        self._before.put_back()
+        self._sandbox.effects.clear()
+        if self._reset is not None:
+            self._reset()
+
+    @property
+    def _recorded(self) -> bool:
+        return isinstance(self._count, Effects)
+
+    def _counts(self) -> dict[str, int]:
+        if isinstance(self._count, Effects):
+            return self._count.counts()
+        return {"the effect": self._number(self._count) - self._counted}
+
+    def _number(self, count: Callable[[], int]) -> int:
+        number = count()
+        if type(number) is not int:
+            raise NothingChecked(f"count= must return how many effects there are, a number; it returned {number!r:.60}")
+        return number
+
+    def _tell(self, what: str, end: CallEnd | None) -> None:
+        counts = ", ".join(f"{number} x {name}" for name, number in self._counts().items()) or "no effect"
+        if end is None:
+            ended = ""
+        else:
+            ended = f": returned {_shown(end.value)}" if end.error is None else f": raised {_shown(end.error)}"
+        self._story.append(f"{what}{ended}  [{counts}]")
+
+    def _told(self, what: str) -> str:
+        lines = [f"  {number}. {line}" for number, line in enumerate(self._story, 1)]
+        return "\n".join([what, f"Course of events {self.played}: {self._title}", *lines])
+
+    def _another_way(self, place: Place) -> NothingChecked:
+        passed = ", ".join(map(str, self._process.places)) or "none"
+        return NothingChecked(
+            self._told(
+                f"{self._worker.name} went another way than in its undisturbed run: it did not come to {place}, and "
+                f"passed {passed}. Put back what it left behind (reset=), or give it a store of the sandbox; a "
+                "function that goes another way by chance cannot be checked"
+            )
+        )
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # Theirs: it may compare as it likes.
+        return False
+
+
+def _shown(value: object) -> str:
+    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def _span(time: timedelta) -> str:
+    hours = time / timedelta(hours=1)
+    return f"{hours:g} h" if hours >= 1 else f"{time.total_seconds():g} s"
