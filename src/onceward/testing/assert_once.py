@@ -18,24 +18,43 @@ these; this file holds what is asked for and what is said in the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from onceward._core.errors import ConfigurationError
 from onceward.testing.effects import Effects
-from onceward.testing.once_scenes import OnceScenes
-from onceward.testing.simulated_process import STEPS_MAX, SimulatedProcess
+from onceward.testing.once_scenes import Arrival, AskedOnce, OnceScenes
+from onceward.testing.simulated_process import SimulatedProcess
 from onceward.testing.worker_calls import Worker
 
 if TYPE_CHECKING:
     from onceward.testing.sandbox import Sandbox
 
-LATE = (timedelta(hours=1), timedelta(hours=25))
-"""When late duplicates come: while the answer is kept, and after that."""
-SECONDS = 60.0
-"""One call may take this long on the real clock. It is for hanging only."""
+
+class OnceOptions(TypedDict, total=False):
+    """What a check may be told."""
+
+    count: Callable[[], int] | Effects
+    """How many effects there are; the sandbox's recorder, if nothing is said."""
+    reset: Callable[[], object]
+    """
+    Puts your own world back, such as a table. It is called before every course of events, and at the end; the sandbox's
+    store and recorder are put back without it.
+    """
+    late: Sequence[timedelta]
+    """When late duplicates come, counted from the first: an hour and 25 hours after it, if nothing is said."""
+    refusals: tuple[type[BaseException], ...]
+    """Errors of yours that mean "not done again", besides Onceward's own."""
+    in_flight: bool
+    """False: no duplicates while the first is running."""
+    stalls: bool
+    """False: no first that stalls past its lease, and goes on after a duplicate."""
+    seconds: float
+    """One call that takes longer than this hangs (60; on the real clock)."""
+    steps: int
+    """One call that passes more failpoints than this does not end (10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,90 +85,63 @@ class AssertOnce:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    def __call__(
-        self,
-        fn: Callable[..., Any],
-        *args: Any,
-        count: Callable[[], int] | Effects | None = None,
-        reset: Callable[[], object] | None = None,
-        late: Sequence[timedelta] = LATE,
-        refusals: tuple[type[BaseException], ...] = (),
-        in_flight: bool = True,
-        stalls: bool = True,
-        seconds: float = SECONDS,
-        steps: int = STEPS_MAX,
-    ) -> OnceReport:
+    def __call__(self, fn: Callable[..., Any], *args: Any, **options: Unpack[OnceOptions]) -> OnceReport:
         """
         Run `fn(*args)`, plain or async, under every crash and duplicate; `DoubledEffect` if its effect doubles.
 
-        `count` says how many effects there are (the sandbox's recorder, if nothing is given). The sandbox's store and
-        recorder are put back before every course of events; `reset` puts back what else there is, such as your own
-        table. `refusals` are errors of yours that mean "not done again", besides Onceward's own. `late` says when late
-        duplicates come; `in_flight` and `stalls` leave out duplicates beside the first, and a first that stalls.
-
         Every call is made in a thread of its own, and an async one in an event loop of that thread, as workers would.
         """
-        return self._check(fn, args, count, reset, late, refusals, in_flight, stalls, seconds, steps, None)
+        return self._check(fn, args, None, AskedOnce(**options))
 
-    async def in_loop(
-        self,
-        fn: Callable[..., Any],
-        *args: Any,
-        count: Callable[[], int] | Effects | None = None,
-        reset: Callable[[], object] | None = None,
-        late: Sequence[timedelta] = LATE,
-        refusals: tuple[type[BaseException], ...] = (),
-        in_flight: bool = True,
-        stalls: bool = True,
-        seconds: float = SECONDS,
-        steps: int = STEPS_MAX,
-    ) -> OnceReport:
+    async def in_loop(self, fn: Callable[..., Any], *args: Any, **options: Unpack[OnceOptions]) -> OnceReport:
         """
         Check an async function that needs the event loop of the test: its pool, its client.
 
-        It is awaited in that loop. Only duplicates beside the first have a loop of their own, because the first one's
-        stands still meanwhile: leave them out (`in_flight=False, stalls=False`) if they cannot.
+        It is awaited in that loop; `count` and `reset` are called in another thread. Only duplicates beside the first
+        have a loop of their own, because the first one's stands still meanwhile: leave them out (`in_flight=False,
+        stalls=False`) if they cannot.
         """
         loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(
-            self._check, fn, args, count, reset, late, refusals, in_flight, stalls, seconds, steps, loop
-        )
+        return await asyncio.to_thread(self._check, fn, args, loop, AskedOnce(**options))
+
+    def under(
+        self, schedule: Sequence[Arrival], fn: Callable[..., Any], *args: Any, **options: Unpack[OnceOptions]
+    ) -> OnceReport:
+        """Run `fn(*args)` as a schedule says, such as one that Hypothesis drew (`strategies.schedules()`)."""
+        with self._scenes(fn, args, None, AskedOnce(**options)) as scenes:
+            scenes.play_undisturbed()
+            scenes.play_schedule(schedule)
+            scenes.require_a_gate()
+        return _report(scenes)
 
     def _check(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        count: Callable[[], int] | Effects | None,
-        reset: Callable[[], object] | None,
-        late: Sequence[timedelta],
-        refusals: tuple[type[BaseException], ...],
-        in_flight: bool,
-        stalls: bool,
-        seconds: float,
-        steps: int,
-        loop: asyncio.AbstractEventLoop | None,
+        self, fn: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None, asked: AskedOnce
     ) -> OnceReport:
-        if seconds <= 0 or steps <= 0:
-            raise ConfigurationError("seconds= and steps= are limits for a call that does not end: more than 0")
-        worker = Worker(fn, args, seconds, loop)
-        with SimulatedProcess(steps_max=steps) as process:
-            scenes = OnceScenes(self._sandbox, worker, process, count, reset, refusals)
+        with self._scenes(fn, args, loop, asked) as scenes:
+            scenes.play_undisturbed()
+            scenes.play_late_duplicates(asked.late)
+            scenes.require_a_gate()
+            scenes.play_crashes()
+            if asked.in_flight:
+                scenes.play_beside(stalls=False)
+            if asked.stalls:
+                scenes.play_beside(stalls=True)
+        return _report(scenes)
+
+    @contextmanager
+    def _scenes(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None, asked: AskedOnce
+    ) -> Iterator[OnceScenes]:
+        """What plays the function; when it is over, the world is as it was."""
+        worker = Worker(fn, args, asked.seconds, loop)
+        with SimulatedProcess(steps_max=asked.steps) as process:
+            scenes = OnceScenes(self._sandbox, worker, process, asked)
             try:
-                scenes.play_undisturbed()
-                scenes.play_late_duplicates(late)
-                scenes.require_a_gate()
-                scenes.play_crashes()
-                if in_flight:
-                    scenes.play_beside(stalls=False)
-                if stalls:
-                    scenes.play_beside(stalls=True)
+                yield scenes
             finally:
                 scenes.put_back()
-        return OnceReport(
-            worker.name,
-            tuple(str(place) for place in scenes.places),
-            scenes.played,
-            scenes.crashes,
-            scenes.answered,
-            scenes.refused,
-        )
+
+
+def _report(scenes: OnceScenes) -> OnceReport:
+    points = tuple(map(str, scenes.places))
+    return OnceReport(scenes.name, points, scenes.played, scenes.crashes, scenes.answered, scenes.refused)

@@ -8,14 +8,23 @@ went another way than before, or ran on another clock than the one that is moved
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onceward._core.errors import InFlight, OncewardError
+from onceward._core.errors import ConfigurationError, InFlight, OncewardError
 from onceward.runtime.failpoints import CATALOGUE
 from onceward.testing import effects
 from onceward.testing.effects import Effects
-from onceward.testing.simulated_process import Place, SimulatedProcess, is_death, swallowed_words
+from onceward.testing.once_story import ADVICE, DoubledEffect, LostEffect, NothingChecked, Story, shown, span
+from onceward.testing.simulated_process import (
+    STEPS_MAX,
+    Place,
+    SimulatedProcess,
+    check_failpoint,
+    is_death,
+    swallowed_words,
+)
 from onceward.testing.worker_calls import CallEnd, RunningCall, Worker
 
 if TYPE_CHECKING:
@@ -33,49 +42,55 @@ PATIENCE_SECONDS = 1.0
 """How long the first is held for a duplicate, which may itself wait for what the first holds (a row, a file)."""
 INSIDE_STORES = ("sqlite.", "postgres.", "redis.", "batch.")
 """Failpoints inside a store, which holds locks there: a duplicate would wait for the first, and the first for it."""
-SHOWN_CHARACTERS = 100
-ADVICE = (
-    "What doubles: an effect outside of the gate, a key that differs from call to call, or a guarantee that lets it run "
-    "again although the receiver recognises no key (record it with key= if it does)."
-)
 
 
-class DoubledEffect(AssertionError):
-    """The effect happened more often than in one undisturbed run. The message tells the story."""
+LATE = (timedelta(hours=1), timedelta(hours=25))
+"""When late duplicates come: while the answer is kept, and after that."""
+SECONDS = 60.0
+"""One call may take this long on the real clock. It is for hanging only."""
 
 
-class LostEffect(AssertionError):
-    """A retry was answered as if all were well, and the effect is not there. The message tells the story."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedOnce:
+    """What a check is asked for; `OnceOptions` says what each means."""
+
+    count: Callable[[], int] | Effects | None = None
+    reset: Callable[[], object] | None = None
+    late: Sequence[timedelta] = LATE
+    refusals: tuple[type[BaseException], ...] = ()
+    in_flight: bool = True
+    stalls: bool = True
+    seconds: float = SECONDS
+    steps: int = STEPS_MAX
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0 or self.steps <= 0:
+            raise ConfigurationError("seconds= and steps= are limits for a call that does not end: more than 0")
 
 
-class NothingChecked(AssertionError):
-    """The check could not be made, so it must not pass. The message says what to do."""
+class Arrival(NamedTuple):
+    """One call of a schedule: so many seconds after the one before, and where its process dies, if it does."""
+
+    after: float = 0.0
+    crash_at: str | None = None
 
 
 class OnceScenes:
     """Plays one function under crashes and duplicates."""
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        worker: Worker,
-        process: SimulatedProcess,
-        count: Callable[[], int] | Effects | None,
-        reset: Callable[[], object] | None,
-        refusals: tuple[type[BaseException], ...],
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, worker: Worker, process: SimulatedProcess, asked: AskedOnce) -> None:
+        self.name = worker.name
         self.places: list[Place] = []
         self.played = self.crashes = self.answered = self.refused = 0
         self._sandbox, self._worker, self._process = sandbox, worker, process
-        self._count = sandbox.effects if count is None else count
-        self._reset, self._refusals = reset, refusals
+        self._count = sandbox.effects if asked.count is None else asked.count
+        self._reset, self._refusals = asked.reset, asked.refusals
         self._before = sandbox.saved()
         self._drawn = sandbox.clock.used
         self._counted = 0
         self._once: dict[str, int] = {}
         self._answer: Any = None
-        self._title = ""
-        self._story: list[str] = []
+        self._story = Story(0, "")
 
     # --- the scenes ---
 
@@ -86,14 +101,14 @@ class OnceScenes:
         end = self._call()
         if end.error is not None:
             raise NothingChecked(
-                f"{self._worker.name} raised {_shown(end.error)} in its first run, before anything was tried with it: "
+                f"{self.name} raised {shown(end.error)} in its first run, before anything was tried with it: "
                 "make it pass alone first"
             ) from end.error
         self._answer, self.places, self._once = end.value, self._process.places, self._counts()
         if not any(self._once.values()):
             how = "onceward_effects.record(...) was not called" if self._recorded else "count() is what it was before"
             raise NothingChecked(
-                f"{self._worker.name} came back, and had no effect: {how}. Count what must not happen twice "
+                f"{self.name} came back, and had no effect: {how}. Count what must not happen twice "
                 "(count=a function that returns a number, or record it), and let no record of it be there before"
             )
 
@@ -106,18 +121,18 @@ class OnceScenes:
         for after in sorted(late):
             self._sandbox.clock.advance(max(after - passed, timedelta()))
             passed = max(after, passed)
-            self._deliver(f"a duplicate {_span(after)} after the first")
+            self._deliver(f"a duplicate {span(after)} after the first")
 
     def require_a_gate(self) -> None:
         """Something of Onceward's was on the way, and on this sandbox's clock."""
         if all(place.name in effects.POINTS for place in self.places):
             raise NothingChecked(
-                f"{self._worker.name} passed no failpoint of Onceward's, so no crash could be tried: it never went "
+                f"{self.name} passed no failpoint of Onceward's, so no crash could be tried: it never went "
                 "through a gate. Call it as your program does, through the function that the gate guards"
             )
         if self._sandbox.clock.used == self._drawn:
             raise NothingChecked(
-                f"{self._worker.name} went through a gate that has another clock, so no lease would ever end here: "
+                f"{self.name} went through a gate that has another clock, so no lease would ever end here: "
                 "make the gate with environment=onceward_clock"
             )
 
@@ -134,30 +149,40 @@ class OnceScenes:
     def play_beside(self, *, stalls: bool) -> None:
         """A duplicate while the first is held at a failpoint: alive, or stalled until its lease is over."""
         for place in self.places:
-            if place.name.startswith(INSIDE_STORES):
-                continue
-            what = "stalls past its lease" if stalls else "is still running"
-            self._begin(f"a duplicate while the first {what}, at {place} ({CATALOGUE[place.name]})")
-            beside: list[RunningCall] = []
+            if not place.name.startswith(INSIDE_STORES):
+                self._beside(place, "stalls past its lease" if stalls else "is still running", stalls=stalls)
 
-            def come(beside: list[RunningCall] = beside) -> None:
-                if stalls:
-                    self._sandbox.clock.advance(STALL_SECONDS)
-                beside.append(self._worker.begin_duplicate(alive=not stalls))
-                end = beside[0].wait(PATIENCE_SECONDS)
-                self._tell(f"the first {what} at {place}; a duplicate comes", end)
+    def play_schedule(self, schedule: Sequence[Arrival]) -> None:
+        """Calls that arrive as they are told, and die where they are told, if they come there."""
+        self._begin("a schedule")
+        for arrival in schedule:
+            self._sandbox.clock.advance(arrival.after)
+            at = arrival.crash_at
+            words = f"{arrival.after:g} s later, a call"
+            self._deliver(words, None if at is None else Place(check_failpoint(at)), must_die=False)
 
-            self._process.start(place, come)
-            first = self._call()
-            if not beside:
-                raise self._another_way(place)
-            self._tell("the first goes on", first)
-            self._judge(first)
-            if (last := beside[0].wait(PATIENCE_SECONDS)) is None:
-                raise NothingChecked(self._told(f"{self._worker.name}: the duplicate hangs, {beside[0].where()}"))
-            self._tell("the duplicate has ended", last)
-            self._judge(last)
-            self._deliver("one more call")
+    def _beside(self, place: Place, what: str, *, stalls: bool) -> None:
+        self._begin(f"a duplicate while the first {what}, at {place} ({CATALOGUE[place.name]})")
+        beside: list[RunningCall] = []
+
+        def come() -> None:
+            if stalls:
+                self._sandbox.clock.advance(STALL_SECONDS)
+            beside.append(self._worker.begin_duplicate(alive=not stalls))
+            beside[0].wait(PATIENCE_SECONDS)
+
+        self._process.start(place, come)
+        first = self._call()
+        if not beside:
+            raise self._another_way(place)
+        end = beside[0].wait(self._worker.seconds)
+        self._tell(f"the first {what} at {place}, and a duplicate comes", end)
+        self._tell("the first goes on", first)
+        if end is None:
+            raise NothingChecked(self._story.after(f"{self.name}: the duplicate hangs, {beside[0].where()}"))
+        self._judge(end)
+        self._judge(first)
+        self._deliver("one more call")
 
     def _crash(self, deaths: dict[int, Place]) -> list[list[Place]]:
         self.crashes += 1
@@ -170,8 +195,8 @@ class OnceScenes:
             passed.append(self._process.places)
         if isinstance(end.error, InFlight):
             raise NothingChecked(
-                self._told(
-                    f"{self._worker.name} is still in flight two hours after the crash: its store has a clock that "
+                self._story.after(
+                    f"{self.name} is still in flight two hours after the crash: its store has a clock that "
                     "assert_once cannot move. Use onceward_store, or a store made with environment=onceward_clock"
                 )
             )
@@ -179,17 +204,17 @@ class OnceScenes:
 
     # --- one call ---
 
-    def _deliver(self, what: str, dies_at: Place | None = None) -> CallEnd:
+    def _deliver(self, what: str, dies_at: Place | None = None, *, must_die: bool = True) -> CallEnd:
         self._process.start(dies_at)
         end = self._call()
-        if dies_at is None:
+        if dies_at is None or not (must_die or self._process.dead_at):
             self._tell(what, end)
             self._judge(end)
             return end
         if self._process.dead_at is None:
             raise self._another_way(dies_at)
         if end.error is None:
-            raise NothingChecked(swallowed_words(self._worker.name, self._process))
+            raise NothingChecked(swallowed_words(self.name, self._process))
         self._tell(f"{what}: the process dies at {dies_at}", None)
         self._judge(None)
         return end
@@ -198,11 +223,11 @@ class OnceScenes:
         try:
             end = self._worker.call()
         except TimeoutError as hanging:
-            raise NothingChecked(self._told(str(hanging))) from None
+            raise NothingChecked(self._story.after(str(hanging))) from None
         if self._process.endless:
             raise NothingChecked(
-                self._told(
-                    f"{self._worker.name} passed {len(self._process.places) - 1} failpoints in one call and did not "
+                self._story.after(
+                    f"{self.name} passed {len(self._process.places) - 1} failpoints in one call and did not "
                     "end: it tries again for ever. Give its loop an end, or say steps="
                 )
             )
@@ -214,7 +239,7 @@ class OnceScenes:
         for what, number in counts.items():
             if number > self._once.get(what, 1):
                 once = self._once.get(what, 1)
-                story = self._told(f"{self._worker.name} doubled: {number} x {what}, where one run makes {once}")
+                story = self._story.after(f"{self.name} doubled: {number} x {what}, where one run makes {once}")
                 raise DoubledEffect(f"{story}\n{ADVICE}")
         if end is None:
             return
@@ -223,14 +248,14 @@ class OnceScenes:
             missing = [what for what, number in self._once.items() if counts.get(what, 0) < number]
             if missing and end.value is not None and _equal(end.value, self._answer):
                 raise LostEffect(
-                    self._told(f"{self._worker.name} gave its usual answer, and its effect is not there: {missing[0]}")
+                    self._story.after(f"{self.name} gave its usual answer, and its effect is not there: {missing[0]}")
                 )
         elif isinstance(end.error, (OncewardError, *self._refusals)):
             self.refused += 1
         elif not is_death(end.error):
             raise NothingChecked(
-                self._told(
-                    f"{self._worker.name} raised {_shown(end.error)}, which it does not when undisturbed, so this is "
+                self._story.after(
+                    f"{self.name} raised {shown(end.error)}, which it does not when undisturbed, so this is "
                     "not checked. If it is how a refusal looks, say refusals=(...,)"
                 )
             ) from end.error
@@ -239,7 +264,7 @@ class OnceScenes:
 
     def _begin(self, title: str) -> None:
         self.played += 1
-        self._title, self._story = title, []
+        self._story = Story(self.played, title)
         self.put_back()
         self._counted = 0 if isinstance(self._count, Effects) else self._number(self._count)
 
@@ -266,22 +291,13 @@ class OnceScenes:
         return number
 
     def _tell(self, what: str, end: CallEnd | None) -> None:
-        counts = ", ".join(f"{number} x {name}" for name, number in self._counts().items()) or "no effect"
-        if end is None:
-            ended = ""
-        else:
-            ended = f": returned {_shown(end.value)}" if end.error is None else f": raised {_shown(end.error)}"
-        self._story.append(f"{what}{ended}  [{counts}]")
-
-    def _told(self, what: str) -> str:
-        lines = [f"  {number}. {line}" for number, line in enumerate(self._story, 1)]
-        return "\n".join([what, f"Course of events {self.played}: {self._title}", *lines])
+        self._story.tell(what, end, self._counts())
 
     def _another_way(self, place: Place) -> NothingChecked:
         passed = ", ".join(map(str, self._process.places)) or "none"
         return NothingChecked(
-            self._told(
-                f"{self._worker.name} went another way than in its undisturbed run: it did not come to {place}, and "
+            self._story.after(
+                f"{self.name} went another way than in its undisturbed run: it did not come to {place}, and "
                 f"passed {passed}. Put back what it left behind (reset=), or give it a store of the sandbox; a "
                 "function that goes another way by chance cannot be checked"
             )
@@ -293,14 +309,3 @@ def _equal(one: object, other: object) -> bool:
         return bool(one == other)
     except Exception:  # Theirs: it may compare as it likes.
         return False
-
-
-def _shown(value: object) -> str:
-    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
-    text = " ".join(text.split())
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-def _span(time: timedelta) -> str:
-    hours = time / timedelta(hours=1)
-    return f"{hours:g} h" if hours >= 1 else f"{time.total_seconds():g} s"

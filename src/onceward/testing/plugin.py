@@ -96,8 +96,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if CRASH not in metafunc.fixturenames:
         raise pytest.UsageError(
-            f"{metafunc.definition.nodeid} is marked {CRASH} and does not use the fixture of that name, so nothing would "
-            f"crash: take {CRASH} as a parameter, and write `with {CRASH}(): ...` around what is to die"
+            f"{metafunc.definition.nodeid} is marked {CRASH} and does not use the fixture of that name, so nothing "
+            f"would crash: take {CRASH} as a parameter, and write `with {CRASH}(): ...` around what is to die"
         )
     if not mark.args or mark.kwargs:
         raise pytest.UsageError(
@@ -160,7 +160,7 @@ def assert_once(onceward_sandbox: Sandbox) -> AssertOnce:
 
 @pytest.fixture
 def onceward_crash(request: pytest.FixtureRequest) -> CrashHere:
-    """`with onceward_crash("settle.before"): ...` is a process that dies there; with a mark, at the mark's failpoint."""
+    """`with onceward_crash("call.after"): ...` is a process that dies there; or at the failpoint of the test's mark."""
     from onceward.testing.crash_marker import CrashHere
 
     return CrashHere(getattr(request, "param", None))

@@ -8,9 +8,9 @@ A process that "dies" at a named failpoint, simulated by an exception.
 failpoint that is reached raises it again, so that neither our clean-up nor a recorded effect in a `finally` does
 anything that a dead process could not do. Only a rollback goes through: a database does that by itself.
 
-What this shows: what the store knew at that instant, and what the next caller makes of it. What it cannot show: code of
-yours in `finally` and `__exit__` does run; memory stays as it was; a store's files are not cut in the middle of a write.
-For that a real process must be killed: `onceward drill`.
+What this shows: what the store knew at that instant, and what the next caller makes of it. What it cannot show: code
+of yours in `finally` and `__exit__` does run, memory stays as it was, and no file is cut in the middle of a write. For
+that a real process must be killed: `onceward drill`.
 """
 
 from __future__ import annotations

@@ -98,16 +98,16 @@ class Worker:
         self, fn: Callable[..., Any], args: tuple[Any, ...], seconds: float, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         self.name = getattr(fn, "__qualname__", None) or repr(fn)[:60]
-        self._fn, self._args, self._seconds, self._loop = fn, args, seconds, loop
+        self._fn, self._args, self.seconds, self._loop = fn, args, seconds, loop
         self._check()
 
     def call(self) -> CallEnd:
         """Call it and wait for the end; `TimeoutError` that says where it hangs, if there is none."""
         running = RunningCall(self._invoke, self._loop)
-        end = running.wait(self._seconds)
+        end = running.wait(self.seconds)
         if end is None:
             raise TimeoutError(
-                f"{self.name} has not come back after {self._seconds:g} s ({running.where()}). If it only needs longer, "
+                f"{self.name} has not come back after {self.seconds:g} s ({running.where()}). If it only needs longer, "
                 "say seconds=; if it waits for the time, let it read the sandbox's clock; an async function that needs "
                 "the event loop of your test is checked by `await assert_once.in_loop(...)`"
             )
