@@ -2,7 +2,7 @@
 `Sandbox`: a clock that stands still, a store in memory and a recorder of effects, which belong together.
 
     sandbox = Sandbox()
-    gate = sandbox.gate()                      # or Gate(sandbox.url, scope=..., environment=sandbox.clock)
+    gate = sandbox.gate()                      # or Gate(sandbox.store, scope=..., environment=sandbox.clock)
     sandbox.assert_once(charge, "o-17")
 
 The pytest plugin makes one for each test that asks for it (`onceward_sandbox`); under Hypothesis make one for each
@@ -15,11 +15,14 @@ import itertools
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
+from weakref import WeakValueDictionary
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.terms import Options
 from onceward.gate import AsyncGate, Gate
-from onceward.stores import memory
+from onceward.runtime.environment import Environment
+from onceward.stores import StoreKind, memory
+from onceward.stores._store_kinds import _loaded
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.effects import Effects
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from onceward.testing.assert_once import AssertOnce
 
 SCOPE = "test:sandbox"
+SCHEME = "sandbox"
+_open: WeakValueDictionary[str, Sandbox] = WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
@@ -67,12 +72,13 @@ class Sandbox:
     def __init__(self) -> None:
         self.clock = SandboxClock()
         self.effects = Effects()
-        self.url = f"memory://onceward-sandbox-{next(_numbers)}"
-        """Names the same store, for code that takes a URL: give it `environment=sandbox.clock`, too."""
-        self.store = MemoryStore.from_url(self.url, environment=self.clock)
-        self.async_store = AsyncMemoryStore.from_url(self.url, environment=self.clock)
-        self._rows = self.store._rows
+        self.store = MemoryStore(environment=self.clock)
+        self.async_store = AsyncMemoryStore(environment=self.clock, rows=self.store._rows)
+        self.url = f"{SCHEME}://{next(_numbers)}"
+        """Names the same store, on the same clock, for code that takes a URL: give it `environment=sandbox.clock`."""
         self._gates: list[Gate] = []
+        _open[self.url] = self
+        _loaded[SCHEME] = KIND  # As if it were an entry point, which not every installation would know.
 
     @property
     def assert_once(self) -> AssertOnce:
@@ -95,13 +101,13 @@ class Sandbox:
 
     def saved(self) -> SavedStore:
         """What the store holds now, to be put back later."""
-        return SavedStore(self._rows)
+        return SavedStore(self.store._rows)
 
     def close(self) -> None:
         """Forget the store, and let go of the gates."""
         for gate in self._gates:
             gate.close()
-        memory._shared.pop(self.url.removeprefix("memory://"), None)
+        _open.pop(self.url, None)
 
 
 class SavedStore:
@@ -126,3 +132,22 @@ class SavedStore:
 def _refuse_live(scope: str) -> None:
     if scope.startswith("live:"):
         raise ConfigurationError("a sandbox is for tests: give it a scope such as test:acme, not one of live:")
+
+
+def _store_of(url: str, *, environment: Environment) -> MemoryStore:
+    return _sandbox_of(url).store
+
+
+def _async_store_of(url: str, *, environment: Environment) -> AsyncMemoryStore:
+    return _sandbox_of(url).async_store
+
+
+def _sandbox_of(url: str) -> Sandbox:
+    found = _open.get(url)
+    if found is None:
+        raise ConfigurationError("this sandbox is closed, or of another process: take the URL from a Sandbox you hold")
+    return found
+
+
+KIND = StoreKind(open=_store_of, open_async=_async_store_of, local=True, processes=False)
+"""What opens a sandbox's URL: always on the sandbox's own clock."""
