@@ -67,6 +67,7 @@ class OnceReport:
     scenes: int
     """How many courses of events were played."""
     crashes: int
+    """How often a process died in them."""
     answered: int
     """How many retries and duplicates came back with an answer."""
     refused: int
@@ -74,7 +75,7 @@ class OnceReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: one effect in {self.scenes} courses of events, {self.crashes} of them with a crash; of the "
+            f"{self.name}: one effect in {self.scenes} courses of events, with {self.crashes} crashes; of the "
             f"retries and duplicates {self.answered} were answered and {self.refused} refused"
         )
 

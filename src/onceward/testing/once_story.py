@@ -34,13 +34,16 @@ class Story:
         self._title = f"Course of events {number}: {title}"
         self._lines: list[str] = []
 
-    def tell(self, what: str, end: CallEnd | None, counts: dict[str, int]) -> None:
-        """Add what happened: how the call ended, if it did, and how many effects there are now."""
-        counted = ", ".join(f"{number} x {name}" for name, number in counts.items()) or "no effect"
+    def tell(self, what: str, end: CallEnd | None, counts: dict[str, int] | None) -> None:
+        """Add what happened: how the call ended, if it did, and how many effects there were then, if that is known."""
+        counted = ""
+        if counts is not None:
+            made = ", ".join(f"{number} x {name}" for name, number in counts.items())
+            counted = f"  [{made or 'no effect'}]"
         ended = ""
         if end is not None:
             ended = f": returned {shown(end.value)}" if end.error is None else f": raised {shown(end.error)}"
-        self._lines.append(f"{what}{ended}  [{counted}]")
+        self._lines.append(f"{what}{ended}{counted}")
 
     def after(self, headline: str) -> str:
         """The whole of it, below a headline."""
@@ -51,7 +54,7 @@ class Story:
 def shown(value: object) -> str:
     """A value or an error on one line, cut where it is long."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
-    text = " ".join(text.split())
+    text = " ".join(text.split()).removesuffix(":")
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 

@@ -92,18 +92,23 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a marked test once for each failpoint that its mark names."""
     mark = metafunc.definition.get_closest_marker(CRASH)
+    if mark is not None and mark.args and CRASH in metafunc.fixturenames:
+        metafunc.parametrize(CRASH, mark.args, indirect=True, ids=[str(name) for name in mark.args])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a mark that would crash nothing: its test would pass, and prove nothing."""
+    mark = item.get_closest_marker(CRASH)
     if mark is None:
         return
-    if CRASH not in metafunc.fixturenames:
-        raise pytest.UsageError(
-            f"{metafunc.definition.nodeid} is marked {CRASH} and does not use the fixture of that name, so nothing "
-            f"would crash: take {CRASH} as a parameter, and write `with {CRASH}(): ...` around what is to die"
+    if not mark.args:
+        pytest.fail(f'name a failpoint at least: @pytest.mark.{CRASH}("call.after")', pytrace=False)
+    if CRASH not in getattr(item, "fixturenames", ()):
+        pytest.fail(
+            f"marked {CRASH}, and the fixture of that name is not used, so nothing would crash: take {CRASH} as a "
+            f"parameter, and write `with {CRASH}(): ...` around what is to die",
+            pytrace=False,
         )
-    if not mark.args or mark.kwargs:
-        raise pytest.UsageError(
-            f'{metafunc.definition.nodeid}: a failpoint at least, @pytest.mark.{CRASH}("call.after")'
-        )
-    metafunc.parametrize(CRASH, mark.args, indirect=True, ids=[str(name) for name in mark.args])
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class Worker:
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], seconds: float, loop: asyncio.AbstractEventLoop | None
     ) -> None:
-        self.name = getattr(fn, "__qualname__", None) or repr(fn)[:60]
+        self.name = getattr(fn, "__name__", None) or repr(fn)[:60]
         self._fn, self._args, self.seconds, self._loop = fn, args, seconds, loop
         self._check()
 
