@@ -332,7 +332,7 @@ class TestWhatCannotBeChecked:
         """
         Its leases would end when nobody waits for them any more.
         """
-        gate = Gate(sandbox.store, scope="test:other")
+        gate = Gate(sandbox.store, scope="test:other", wait=0)
         with pytest.raises(NothingChecked, match="a gate that has another clock"):
             sandbox.assert_once(lambda: gate.run("charge", sandbox.effects.record))
 

@@ -25,6 +25,7 @@ from typing import NamedTuple, NoReturn, Self
 
 from onceward._core.errors import ConfigurationError
 from onceward.runtime import failpoints
+from onceward.testing import effects
 
 STEPS_MAX = 10_000
 """A call that passes more failpoints than this does not end: with a still clock, a loop that waits takes no time."""
@@ -158,7 +159,7 @@ def swallowed_words(who: str, process: SimulatedProcess) -> str:
 
 def check_failpoint(name: str) -> str:
     """Give the name back if there is such a failpoint; `ConfigurationError` with the nearest names if not."""
-    if name not in failpoints.CATALOGUE:
+    if name not in failpoints.CATALOGUE and name not in effects.POINTS:
         from onceward.testing.__main__ import declared_failpoints
 
         known, _ = declared_failpoints()
