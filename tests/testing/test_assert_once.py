@@ -78,7 +78,7 @@ class TestWhatIsSafe:
         """
         The same points, the same courses.
         """
-        gate = sandbox.async_gate()
+        gate = sandbox.awaiting_gate()
 
         @gate.once(key="charge:{order}")
         async def charge(order: str) -> str:
@@ -93,7 +93,7 @@ class TestWhatIsSafe:
         """
         It is awaited where the test is, apart from the duplicates beside it.
         """
-        gate = sandbox.async_gate()
+        gate = sandbox.awaiting_gate()
         loops: list[asyncio.AbstractEventLoop] = []
 
         async def charge() -> str:

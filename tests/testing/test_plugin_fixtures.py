@@ -222,3 +222,14 @@ def test_the_examples_of_the_docs_pass(name: str, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+
+
+def test_the_page_shows_the_celery_example_as_it_is() -> None:
+    """
+    It cannot be run with the other blocks of the page, so it is held to the file that is.
+    """
+    page = (EXAMPLES.parents[1] / "docs" / "how-to" / "test-your-code.md").read_text(encoding="utf-8")
+    shown = page.partition("## A Celery task")[2].partition("```text\n")[2].partition("```")[0]
+
+    assert "assert_once(deliver, " in shown
+    assert shown in (EXAMPLES / "test_celery_task.py").read_text(encoding="utf-8")

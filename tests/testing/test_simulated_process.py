@@ -106,7 +106,7 @@ class TestDeath:
         """
         An exception group that has it is the same death.
         """
-        gate = sandbox.async_gate()
+        gate = sandbox.awaiting_gate()
 
         async def process() -> None:
             with crash_at("call.after"):

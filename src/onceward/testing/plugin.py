@@ -133,8 +133,8 @@ def onceward_store(onceward_sandbox: Sandbox) -> MemoryStore:
     return onceward_sandbox.store
 
 
-@pytest.fixture
-def onceward_async_store(onceward_sandbox: Sandbox) -> AsyncMemoryStore:
+@pytest.fixture(name="onceward_async_store")
+def awaiting_store(onceward_sandbox: Sandbox) -> AsyncMemoryStore:
     """The same records, for awaiting callers."""
     return onceward_sandbox.async_store
 
@@ -145,10 +145,10 @@ def onceward_gate(onceward_sandbox: Sandbox) -> Gate:
     return onceward_sandbox.gate()
 
 
-@pytest.fixture
-def onceward_async_gate(onceward_sandbox: Sandbox) -> AsyncGate:
-    """An awaiting gate on that store and clock. With options: `onceward_sandbox.async_gate(lease=5)`."""
-    return onceward_sandbox.async_gate()
+@pytest.fixture(name="onceward_async_gate")
+def awaiting_gate(onceward_sandbox: Sandbox) -> AsyncGate:
+    """An awaiting gate on that store and clock. With options: `onceward_sandbox.awaiting_gate(lease=5)`."""
+    return onceward_sandbox.awaiting_gate()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from weakref import WeakValueDictionary
 from onceward._core.errors import ConfigurationError
 from onceward._core.terms import Options
 from onceward.gate import AsyncGate, Gate
-from onceward.runtime.environment import Environment
 from onceward.stores import StoreKind, memory
 from onceward.stores._store_kinds import _loaded
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
@@ -94,7 +93,7 @@ class Sandbox:
         self._gates.append(gate)
         return gate
 
-    def async_gate(self, *, scope: str = SCOPE, **options: Unpack[Options]) -> AsyncGate:
+    def awaiting_gate(self, *, scope: str = SCOPE, **options: Unpack[Options]) -> AsyncGate:
         """A gate on the same store and clock, that awaits; options as for any gate."""
         _refuse_live(scope)
         return AsyncGate(self.async_store, scope=scope, environment=self.clock, **options)
@@ -134,14 +133,6 @@ def _refuse_live(scope: str) -> None:
         raise ConfigurationError("a sandbox is for tests: give it a scope such as test:acme, not one of live:")
 
 
-def _store_of(url: str, *, environment: Environment) -> MemoryStore:
-    return _sandbox_of(url).store
-
-
-def _async_store_of(url: str, *, environment: Environment) -> AsyncMemoryStore:
-    return _sandbox_of(url).async_store
-
-
 def _sandbox_of(url: str) -> Sandbox:
     found = _open.get(url)
     if found is None:
@@ -149,5 +140,10 @@ def _sandbox_of(url: str) -> Sandbox:
     return found
 
 
-KIND = StoreKind(open=_store_of, open_async=_async_store_of, local=True, processes=False)
+KIND = StoreKind(
+    open=lambda url, *, environment: _sandbox_of(url).store,
+    open_async=lambda url, *, environment: _sandbox_of(url).async_store,
+    local=True,
+    processes=False,
+)
 """What opens a sandbox's URL: always on the sandbox's own clock."""

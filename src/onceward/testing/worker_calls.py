@@ -79,7 +79,7 @@ class RunningCall:
             self._end = CallEnd(None, error)
         finally:
             for _ in range(LOOP_ROUNDS):
-                await asyncio.sleep(0)  # What the call left behind in the loop belongs to it, and dies with it.
+                await REAL.asleep(0)  # What the call left behind in the loop belongs to it, and dies with it.
             self._ended.set()
 
 
