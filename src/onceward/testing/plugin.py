@@ -1,5 +1,10 @@
 """
-The pytest plugin that comes with the package: the switch for retries, and the options of the store suite.
+The pytest plugin that comes with the package: fixtures for your tests, the switch for retries, options of the suite.
+
+    def test_charge(assert_once, onceward_gate, onceward_effects): ...
+
+    @pytest.mark.onceward_crash("claim.after", "settle.before")      # once for each of them
+    def test_restart(onceward_crash, onceward_gate): ...
 
     [pytest]
     onceward_retries = no-sleep
@@ -7,16 +12,28 @@ The pytest plugin that comes with the package: the switch for retries, and the o
     pytest --pyargs onceward.testing.store_suite --store sqlite://
     pytest --pyargs onceward.testing.store_suite --store-factory my_package.testing:CANDIDATE
 
-pytest loads it in every run where Onceward is installed. So it imports nothing of ours until a setting or option of it
-is used, defines no fixture, and adds its options only to a run that names the suite: your own tests may want `--store`.
+pytest loads it in every run where Onceward is installed. So it imports nothing of ours until a fixture, setting or
+option of it is used, its fixtures have names that nobody else takes, and it adds its options only to a run that names
+the suite: your own tests may want `--store`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from onceward.gate import AsyncGate, Gate
+    from onceward.stores.memory import AsyncMemoryStore, MemoryStore
+    from onceward.testing.assert_once import AssertOnce
+    from onceward.testing.crash_marker import CrashHere
+    from onceward.testing.effects import Effects
+    from onceward.testing.sandbox import Sandbox, SandboxClock
+
+CRASH = "onceward_crash"
 SUITE = "onceward.testing.store_suite"
 
 
@@ -30,7 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turn the switch for the whole run, and back at its end."""
+    """Make the marker known. Turn the switch for the whole run, and back at its end."""
+    config.addinivalue_line(
+        "markers", f"{CRASH}(*names): run once for each failpoint, where `with {CRASH}():` lets the process die"
+    )
     chosen = str(config.getini("onceward_retries")).strip()
     if chosen == "on":
         return
@@ -67,3 +87,85 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
         "it is cut. A function (colour, environment) -> store is taken, too, but opens a new store at every call, and "
         "fails the tests that need a second handle",
     )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a marked test once for each failpoint that its mark names."""
+    mark = metafunc.definition.get_closest_marker(CRASH)
+    if mark is not None and mark.args and CRASH in metafunc.fixturenames:
+        metafunc.parametrize(CRASH, mark.args, indirect=True, ids=[str(name) for name in mark.args])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a mark that would crash nothing: its test would pass, and prove nothing."""
+    mark = item.get_closest_marker(CRASH)
+    if mark is None:
+        return
+    if not mark.args:
+        pytest.fail(f'name a failpoint at least: @pytest.mark.{CRASH}("call.after")', pytrace=False)
+    if CRASH not in getattr(item, "fixturenames", ()):
+        pytest.fail(
+            f"marked {CRASH}, and the fixture of that name is not used, so nothing would crash: take {CRASH} as a "
+            f"parameter, and write `with {CRASH}(): ...` around what is to die",
+            pytrace=False,
+        )
+
+
+@pytest.fixture
+def onceward_sandbox() -> Iterator[Sandbox]:
+    """A still clock, a store in memory and a recorder of effects, for one test. The other fixtures are parts of it."""
+    from onceward.testing.sandbox import Sandbox
+
+    sandbox = Sandbox()
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture
+def onceward_clock(onceward_sandbox: Sandbox) -> SandboxClock:
+    """A clock that stands still until `advance`: `Gate(..., environment=onceward_clock)`."""
+    return onceward_sandbox.clock
+
+
+@pytest.fixture
+def onceward_store(onceward_sandbox: Sandbox) -> MemoryStore:
+    """A new store in memory, on the still clock."""
+    return onceward_sandbox.store
+
+
+@pytest.fixture(name="onceward_async_store")
+def awaiting_store(onceward_sandbox: Sandbox) -> AsyncMemoryStore:
+    """The same records, for awaiting callers."""
+    return onceward_sandbox.async_store
+
+
+@pytest.fixture
+def onceward_gate(onceward_sandbox: Sandbox) -> Gate:
+    """A gate on that store and clock. For one with options of its own: `onceward_sandbox.gate(lease=5)`."""
+    return onceward_sandbox.gate()
+
+
+@pytest.fixture(name="onceward_async_gate")
+def awaiting_gate(onceward_sandbox: Sandbox) -> AsyncGate:
+    """An awaiting gate on that store and clock. With options: `onceward_sandbox.awaiting_gate(lease=5)`."""
+    return onceward_sandbox.awaiting_gate()
+
+
+@pytest.fixture
+def onceward_effects(onceward_sandbox: Sandbox) -> Effects:
+    """Counts effects: `onceward_effects.record("charge")`."""
+    return onceward_sandbox.effects
+
+
+@pytest.fixture
+def assert_once(onceward_sandbox: Sandbox) -> AssertOnce:
+    """`assert_once(fn, ...)`: every crash and every duplicate, and the first that doubles is reported."""
+    return onceward_sandbox.assert_once
+
+
+@pytest.fixture
+def onceward_crash(request: pytest.FixtureRequest) -> CrashHere:
+    """`with onceward_crash("call.after"): ...` is a process that dies there; or at the failpoint of the test's mark."""
+    from onceward.testing.crash_marker import CrashHere
+
+    return CrashHere(getattr(request, "param", None))
