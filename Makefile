@@ -55,7 +55,7 @@ $(AGENTS_STAMP): pyproject.toml tests/agents/requirements.txt
 .PHONY: test-agents
 test-agents: $(AGENTS_STAMP) ## Every framework and queue, killed at every point; writes the table of the docs (an hour)
 	@mkdir -p build && rm -f build/crashes.jsonl
-	CRASHES=all CRASH_TABLE=$(CURDIR)/build/crashes.jsonl $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues tests/examples/test_examples.py
+	CRASHES=all CRASH_TABLE=$(CURDIR)/build/crashes.jsonl $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues tests/examples/test_examples.py tests/testing/test_plugin_fixtures.py
 	$(AGENTS_VENV)/bin/python tools/crash_table.py build/crashes.jsonl
 	$(AGENTS_VENV)/bin/python tools/faults.py --frameworks
 

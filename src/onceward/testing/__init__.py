@@ -4,7 +4,9 @@ Tools for testing, for your code and for ours.
     clock            time that stands still until it is moved      store_suite   judges a store
     retry_switches   no waits, or no retries, in a test            http_suite    judges an HTTP API from outside
     proxy            a network that breaks when it is told to      explorer      every interleaving and crash
-    plugin           the settings of a pytest run                  simulator     what retries do to a system
+    plugin           fixtures and a marker for pytest              simulator     what retries do to a system
+    sandbox          clock, store and effects of one test          assert_once   every crash and duplicate of a function
+    strategies       requests and schedules for Hypothesis
 
 May import the library; never service, client or cli. Importing this package imports neither pytest nor, until a name
 of it is used, anything else of ours: pytest loads the plugin in every run. Start reading with retry_switches.py and
