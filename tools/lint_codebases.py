@@ -1,11 +1,12 @@
 """
 Run the Python rules over real code bases from PyPI, and list the alarms, to be read by hand.
 
-    python tools/lint_codebases.py FOLDER [NAME[==VERSION] ...]
+    python tools/lint_codebases.py FOLDER [NAME==VERSION ...]
 
-FOLDER is scratch: source distributions are downloaded and unpacked there, and nothing of them is run but what pip needs
-to learn their names. Without names, the code bases of docs/reference/lint.md are taken, in the versions that were read.
-Each alarm is one line, `CODE path:line message`, with the source line below it; the end counts them for each rule.
+FOLDER is scratch: wheels are downloaded and unpacked there, and nothing of them is run. Without names, the code bases
+of docs/reference/lint.md are taken, in the versions that were read. Each alarm is one line, `CODE path:line message`,
+with the source line below it; the end counts them for each rule. `--rows` prints them as docs/reference/lint-alarms.md
+has them: an alarm that was read before keeps its verdict there, a new one has none.
 """
 
 from __future__ import annotations

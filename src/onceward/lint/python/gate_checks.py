@@ -116,8 +116,8 @@ def _window(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
         yield file.finding("OW122", money, "a window lets a late duplicate through, and this is money. Use a key")
         return
     name = call.args[0] if call.args else keyword_of(call, "name")
-    text = words_of(name.value) if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
-    if name is not None and MONEY.search(text):
+    texts = [one.value for one in ast.walk(name) if isinstance(one, ast.Constant)] if name is not None else []
+    if name is not None and any(isinstance(text, str) and MONEY.search(words_of(text)) for text in texts):
         yield file.finding(
             "OW122", name, "a window lets a late duplicate through, and this looks like money. Use a key"
         )

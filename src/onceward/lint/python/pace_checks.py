@@ -34,7 +34,7 @@ def check_pace(file: PythonFile) -> Iterator[Finding]:
 
 def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     policy = place.policy
-    if place.library == "tenacity" and not isinstance(place.node, ast.Call) and place.function is not None:
+    if place.library == "tenacity" and policy is None and not isinstance(place.node, ast.Call):
         yield file.finding(
             "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
         )

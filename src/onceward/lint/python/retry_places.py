@@ -55,6 +55,7 @@ CALLERS: Final = {
 }
 """What is called with a function, and calls it again."""
 _WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive)(?:_|$)")
+_PAUSE: Final = re.compile(r"delay|backoff|pause|sleep|(?:^|_)wait")
 _CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
 _STATES: Final = word_set(
     "running pending queued processing in_progress inprogress completed complete done finished succeeded ready active"
@@ -113,12 +114,9 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
             yield from _loop(file, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             for decorator in node.decorator_list:
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                policy = decorator if isinstance(decorator, ast.Call) else None
-                if library := DECORATORS.get(file.dotted(called), ""):
+                library, policy = _decorator(file, decorator)
+                if library:
                     yield RetryPlace(decorator, tuple(node.body), library, policy=policy, function=node)
-                elif policy and any(one.arg in TASK_RETRIES for one in policy.keywords):
-                    yield RetryPlace(decorator, tuple(node.body), "Celery", policy=policy, function=node)
         case ast.Call() if library := CALLERS.get(file.dotted(node.func), ""):
             for argument in node.args:
                 function = file.function_named(argument)
@@ -127,6 +125,23 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
                     yield RetryPlace(node, tuple(bodies), library, function=function)
         case ast.Try():
             yield from _second_try(file, node)
+
+
+def _decorator(file: PythonFile, decorator: ast.expr) -> tuple[str, ast.Call | None]:
+    """The library of a decorator that retries, and the call that says how; `three_times = retry(...)` is followed."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    policy = decorator if isinstance(decorator, ast.Call) else None
+    if library := DECORATORS.get(file.dotted(called), ""):
+        return library, policy
+    if policy and any(one.arg in TASK_RETRIES for one in policy.keywords):
+        return "Celery", policy
+    for made in file.values_of(called):
+        if isinstance(made, ast.Call):
+            is_partial = file.dotted(made.func) == "functools.partial" and made.args
+            library = DECORATORS.get(file.dotted(made.args[0] if is_partial else made.func), "")
+            if library:
+                return library, made
+    return "", None
 
 
 def _called(file: PythonFile, node: ast.expr, table: dict[str, str]) -> str:
@@ -159,7 +174,7 @@ def _has_no_items(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) ->
             target = words_of(loop.target.id) if isinstance(loop.target, ast.Name) else ""
             return target in TIME_OR_ATTEMPT or set(target) <= {"_"} or target in ("i", "n", "x", "k", "count", "try_")
     names = {words_of(one.id) for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    return bool(names & TIME_OR_ATTEMPT) or any("delay" in name or "backoff" in name for name in names)
+    return bool(names & TIME_OR_ATTEMPT) or any(_PAUSE.search(name) for name in names)
 
 
 def _within_loop(loop: ast.AST) -> Iterator[ast.AST]:
