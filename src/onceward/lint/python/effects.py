@@ -25,7 +25,8 @@ _READ_PATHS: Final = re.compile(
 _ASKERS: Final = re.compile(
     r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|stop|cancel|delete|remove|close|abort|"
     r"terminate|disable|enable|set|update|ack)_|chat|completion|embed|predict|infer|token|"
-    r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif",
+    r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif|"
+    r"(?:^|_)score_|moderat|detect_",
     re.IGNORECASE,
 )
 """Functions and classes that ask, or whose effect is the same the second time, by their names."""

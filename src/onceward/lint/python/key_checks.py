@@ -43,6 +43,8 @@ def _judge(file: PythonFile, place: KeyPlace) -> Iterator[Finding]:
         if _is_shared_constant(file, place.value):
             yield file.finding("OW107", place.value, "is the same for every operation. Name what it is about: an id")
         return
+    if isinstance(place.value, ast.Tuple):
+        return  # The key of a dictionary of this process: one that is sent or stored is a text.
     seen: set[str] = set()
     for part in key_parts(file, place.value):
         if part.code in seen or (place.is_reference and part.code != "OW101"):
@@ -133,10 +135,17 @@ def _kept_names(file: PythonFile, function: FunctionNode) -> set[str]:
         for one in ast.walk(call)
         if isinstance(one, ast.Name)
     }
-    retried = [one for one in retry_places(file) if file.function_of(one.node) is function]
-    inside = [one for place in retried for body in place.bodies for one in ast.walk(body) if isinstance(one, ast.Name)]
+    bodies = [body for one in retry_places(file) if file.function_of(one.node) is function for body in one.bodies]
+    bodies += [one for one in ast.walk(function) if one is not function and _is_retried_somehow(file, one)]
+    inside = [one for body in bodies for one in ast.walk(body) if isinstance(one, ast.Name)]
     set_inside = {one.id for one in inside if isinstance(one.ctx, ast.Store)}
     return kept | {one.id for one in inside if one.id not in set_inside}
+
+
+def _is_retried_somehow(file: PythonFile, node: ast.AST) -> bool:
+    """A function with a decorator that is called retry, whoever wrote it."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    return any("retr" in file.dotted(one).lower() for one in decorators)
 
 
 def _is_transport(file: PythonFile, place: KeyPlace) -> bool:

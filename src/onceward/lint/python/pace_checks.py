@@ -13,10 +13,25 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
-from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, is_poll, retry_places
+from onceward.lint.python.retry_places import (
+    BLOCKS,
+    DECORATORS,
+    RetryPlace,
+    ceiling_of,
+    is_poll,
+    last_name,
+    names_waiter,
+    retry_places,
+    types_of_policy,
+)
 
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
+_LOCAL_ERRORS: Final = word_set(
+    "ValueError KeyError TypeError IndexError AttributeError AssertionError JSONDecodeError ValidationError "
+    "FileExistsError FileNotFoundError PermissionError BlockingIOError IntegrityError"
+)
+_LOCAL_WORK: Final = re.compile(r"(?:^|_)(?:parse|decode|repair|rename|unlink|rmtree|rmdir)(?:_|$)")
 _NETWORK: Final = word_set(
     "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
     " pika stripe socket websockets websocket http"
@@ -39,7 +54,7 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
             "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
         )
         return
-    if policy is None:
+    if policy is None or _waits_or_is_local(place, policy):
         return
     stops = {
         "tenacity": ("stop",),
@@ -55,6 +70,21 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         if not positional and not ceiling_of(policy, *stops) and not _is_forever_on_purpose(file, policy, stops):
             yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
     yield from _library_jitter(file, place, policy)
+
+
+def _waits_or_is_local(place: RetryPlace, policy: ast.Call) -> bool:
+    """
+    Whether it waits until something is ready, or is about nothing outside: neither is a crowd before a door. The names
+    of the function and of the test for exceptions say so, or exceptions that no network raises.
+    """
+    name = getattr(place.function, "name", "")
+    if names_waiter(name) or _LOCAL_WORK.search(words_of(name)):
+        return True
+    given = keyword_of(policy, "retry")
+    if isinstance(given, ast.Call) and last_name(given.func) == "retry_if_exception" and given.args:
+        return names_waiter(last_name(given.args[0]))
+    types = types_of_policy(policy)
+    return bool(types) and all(last_name(one) in _LOCAL_ERRORS for one in types)
 
 
 def _is_forever_on_purpose(file: PythonFile, policy: ast.Call, stops: tuple[str, ...]) -> bool:

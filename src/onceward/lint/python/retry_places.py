@@ -54,8 +54,9 @@ CALLERS: Final = {
     "backoff.on_exception()": "backoff",
 }
 """What is called with a function, and calls it again."""
-_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive)(?:_|$)")
+_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive|check|busy|being)(?:_|$)")
 _PAUSE: Final = re.compile(r"delay|backoff|pause|sleep|(?:^|_)wait")
+_ROUNDS: Final = re.compile(r"poll|poke|heartbeat|refresh|^(?!.*retr).*interval")
 _CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
 _STATES: Final = word_set(
     "running pending queued processing in_progress inprogress completed complete done finished succeeded ready active"
@@ -108,8 +109,8 @@ def retry_around(file: PythonFile, node: ast.AST) -> RetryPlace | None:
 def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
     match node:
         case ast.For() | ast.AsyncFor() if library := _called(file, node.iter, BLOCKS):
-            policy = node.iter if isinstance(node.iter, ast.Call) else None
-            yield RetryPlace(node.iter, tuple(node.body), library, policy=policy)
+            made = [one for one in (node.iter, *file.values_of(node.iter)) if isinstance(one, ast.Call)]
+            yield RetryPlace(node.iter, tuple(node.body), library, policy=made[0] if made else None)
         case ast.For() | ast.While() | ast.AsyncFor():
             yield from _loop(file, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -271,10 +272,12 @@ def _is_task_retry(call: ast.Call) -> bool:
 def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
     """
     Whether a loop asks again until something is ready, and not because something failed: its function says so
-    (`wait_for_port`), its test reads a clock, or it compares with `"running"`.
+    (`wait_for_port`), its test reads a clock, its pause is called `poll_interval`, or it compares with `"running"`.
     """
-    function = file.function_of(loop)
-    if _WAITERS.search(words_of(getattr(function, "name", ""))):
+    if names_waiter(getattr(file.function_of(loop), "name", "")):
+        return True
+    pauses = [call.args[0] for call in calls_in(loop) if call.args and file.dotted(call.func).endswith(".sleep")]
+    if any(_ROUNDS.search(words_of(getattr(one, "attr", "") or getattr(one, "id", ""))) for one in pauses):
         return True
     if isinstance(loop, ast.While) and any(_CLOCK.search(file.dotted(call.func)) for call in calls_in(loop.test)):
         return True
@@ -286,9 +289,31 @@ def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
     return False
 
 
+def names_waiter(name: str) -> bool:
+    """Whether a function of this name waits for something to be ready, or looks whether it is."""
+    return bool(_WAITERS.search(words_of(name)))
+
+
 def ceiling_of(call: ast.Call, *names: str) -> bool:
     """Whether a policy is given one of these arguments, and not None; or arguments that are not shown."""
     if any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
         return True
     given = keyword_of(call, *names)
     return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+
+
+def types_of_policy(policy: ast.Call) -> list[ast.expr]:
+    """The exceptions that a policy names."""
+    given = keyword_of(policy, "on", "exceptions", "exception", "autoretry_for")
+    if given is None:
+        retry = keyword_of(policy, "retry")
+        if isinstance(retry, ast.Call) and last_name(retry.func) == "retry_if_exception_type" and retry.args:
+            given = retry.args[0]
+    if given is None:
+        return []
+    return given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
+
+
+def last_name(node: ast.expr) -> str:
+    """The last part of a name: `ConnectError` of `httpx.ConnectError`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

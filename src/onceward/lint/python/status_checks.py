@@ -71,7 +71,7 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
         if file.dotted(node.func).startswith("aiohttp_retry.") and (given := keyword_of(node, "statuses")):
             lists.append(("statuses", given))
     for name, value in lists:
-        wrong = _permanent_in(file, value)
+        wrong = [one for one in _permanent_in(file, value) if not _is_explained(file, node, _status(file, one))]
         if wrong:
             yield file.finding(
                 "OW113",
@@ -79,6 +79,16 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
                 f"{name} has {', '.join(str(_status(file, one)) for one in wrong)}, which another attempt does not "
                 "change. Retry 408, 429, 502, 503, 504 and what did not arrive",
             )
+
+
+def _is_explained(file: PythonFile, node: ast.AST, status: int | str | None) -> bool:
+    """Whether a comment right above or beside it speaks of this very status: then somebody thought about it."""
+    first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+    above = first
+    while file.source.line(above - 1).lstrip().startswith("#"):
+        above -= 1
+    comments = (file.source.line(number).partition("#")[2] for number in range(above, last + 1))
+    return any(re.search(rf"\b{status}\b", comment) for comment in comments)
 
 
 def _permanent_in(file: PythonFile, value: ast.expr) -> list[ast.expr]:
