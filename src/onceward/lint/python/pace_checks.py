@@ -32,6 +32,9 @@ _LOCAL_ERRORS: Final = word_set(
     "FileExistsError FileNotFoundError PermissionError BlockingIOError IntegrityError"
 )
 _LOCAL_WORK: Final = re.compile(r"(?:^|_)(?:parse|decode|repair|rename|unlink|rmtree|rmdir)(?:_|$)")
+_LOAD: Final = re.compile(
+    r"rate|limit|throttl|overload|quota|unavailable|busy|time|connect|temporar|\b[45]\d\d\b", re.I
+)
 _NETWORK: Final = word_set(
     "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
     " pika stripe socket websockets websocket http"
@@ -54,7 +57,7 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
             "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
         )
         return
-    if policy is None or _waits_or_is_local(place, policy):
+    if policy is None or _waits_or_is_local(file, place, policy):
         return
     stops = {
         "tenacity": ("stop",),
@@ -72,12 +75,12 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     yield from _library_jitter(file, place, policy)
 
 
-def _waits_or_is_local(place: RetryPlace, policy: ast.Call) -> bool:
+def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) -> bool:
     """
     Whether it waits until something is ready, or is about nothing outside: neither is a crowd before a door. The names
     of the function and of the test for exceptions say so, or exceptions that no network raises.
     """
-    name = getattr(place.function, "name", "")
+    name = getattr(place.function or file.function_of(place.node), "name", "")
     if names_waiter(name) or _LOCAL_WORK.search(words_of(name)):
         return True
     given = keyword_of(policy, "retry")
@@ -147,6 +150,7 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
             and not _is_short(sleep.args[0])
             and _is_spelt_out(file, sleep.args[0])
             and not _names_chance(place)
+            and not _is_after_one_error(file, sleep)
         ):
             message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
@@ -169,6 +173,21 @@ def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
         )
         for one in file.above(loop)
     )
+
+
+def _is_after_one_error(file: PythonFile, sleep: ast.Call) -> bool:
+    """Whether it pauses only after an error whose text is named, and is not about load: `if "locked" in str(error)`."""
+    for one in file.above(sleep):
+        if isinstance(one, ast.ExceptHandler):
+            return False
+        for leaf in ast.walk(one.test) if isinstance(one, ast.If) else ():
+            if (
+                isinstance(leaf, ast.Compare)
+                and isinstance(leaf.ops[0], ast.In)
+                and isinstance(leaf.left, ast.Constant)
+            ):
+                return not _LOAD.search(str(leaf.left.value))
+    return False
 
 
 def _is_short(pause: ast.expr) -> bool:

@@ -15,7 +15,7 @@ from onceward.lint.python.names import PythonFile, calls_in, keyword_of, word_se
 from onceward.lint.python.retry_places import CALLERS, RetryPlace, last_name, retry_places, types_of_policy
 
 _NOTHING_HAPPENED: Final = word_set(
-    "connect_timeout connect_error connection_refused_error new_connection_error gaierror "
+    "connect_timeout connect_error connect_timeout_error pool_timeout client_connector_error connection_refused_error new_connection_error gaierror "
     "rate_limit_error rate_limited too_many_requests throttling_exception throttled operational_error "
     "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation "
     "credentials_not_valid unauthorized unauthenticated "

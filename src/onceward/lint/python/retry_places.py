@@ -110,7 +110,9 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
     match node:
         case ast.For() | ast.AsyncFor() if library := _called(file, node.iter, BLOCKS):
             made = [one for one in (node.iter, *file.values_of(node.iter)) if isinstance(one, ast.Call)]
-            yield RetryPlace(node.iter, tuple(node.body), library, policy=made[0] if made else None)
+            # Without `with attempt:` an exception ends the loop, and nothing is done again.
+            if any(isinstance(one, ast.With | ast.AsyncWith) for one in _within_loop(node)):
+                yield RetryPlace(node.iter, tuple(node.body), library, policy=made[0] if made else None)
         case ast.For() | ast.While() | ast.AsyncFor():
             yield from _loop(file, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
