@@ -12,7 +12,8 @@ from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY, effect_of
 from onceward.lint.python.key_places import is_gate
-from onceward.lint.python.names import FunctionNode, PythonFile, calls_in, keyword_of, walk_here
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here
+from onceward.lint.python.scopes import FunctionNode
 
 _RUNNERS: Final = {"run": 1, "call": 1, "step": 1}
 """Methods that take a function, with its position."""

@@ -12,18 +12,16 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here, word_set
 from onceward.lint.python.retry_places import (
     BLOCKS,
     DECORATORS,
     RetryPlace,
     ceiling_of,
-    is_poll,
-    last_name,
-    names_waiter,
     retry_places,
     types_of_policy,
 )
+from onceward.lint.python.waiting import is_poll, names_waiter
 
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
@@ -70,7 +68,7 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         positional = place.library == "retry" and len(policy.args) > 1
         if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
             return
-        if not positional and not ceiling_of(policy, *stops) and not _is_forever_on_purpose(file, policy, stops):
+        if not positional and not ceiling_of(policy, *stops):
             yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
     yield from _library_jitter(file, place, policy)
 
@@ -88,11 +86,6 @@ def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) ->
         return names_waiter(last_name(given.args[0]))
     types = types_of_policy(policy)
     return bool(types) and all(last_name(one) in _LOCAL_ERRORS for one in types)
-
-
-def _is_forever_on_purpose(file: PythonFile, policy: ast.Call, stops: tuple[str, ...]) -> bool:
-    given = keyword_of(policy, *stops)
-    return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
 
 
 def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
@@ -215,11 +208,10 @@ def _touches_network(file: PythonFile, place: RetryPlace) -> bool:
             name = file.dotted(call.func)
             if name.split(".")[0].removesuffix("()") in _NETWORK:
                 return True
-            method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-            spelt = words_of(getattr(owner, "attr", "") or getattr(owner, "id", ""))
-            if method in ("get", "post", "put", "patch", "delete", "request", "fetch", "send") and re.search(
-                r"(?:^|_)(?:session|client|http|api)$", spelt
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("get", "post", "put", "patch", "delete", "request", "fetch", "send")
+                and re.search(r"(?:^|_)(?:session|client|http|api)$", words_of(last_name(call.func.value)))
             ):
                 return True
     return False

@@ -11,11 +11,12 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import is_key_field, is_unkeyed_effect, names_asker
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, word_set
-from onceward.lint.python.retry_places import CALLERS, RetryPlace, last_name, retry_places, types_of_policy
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, word_set
+from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places, types_of_policy
 
 _NOTHING_HAPPENED: Final = word_set(
-    "connect_timeout connect_error connect_timeout_error pool_timeout client_connector_error connection_refused_error new_connection_error gaierror "
+    "connect_timeout connect_error connect_timeout_error pool_timeout client_connector_error "
+    "connection_refused_error new_connection_error gaierror "
     "rate_limit_error rate_limited too_many_requests throttling_exception throttled operational_error "
     "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation "
     "credentials_not_valid unauthorized unauthenticated "

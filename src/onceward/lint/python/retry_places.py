@@ -15,16 +15,8 @@ from functools import lru_cache
 from typing import Final
 
 from onceward._core.key_ingredients import TIME_OR_ATTEMPT, words_of
-from onceward.lint.python.names import (
-    FUNCTIONS,
-    FunctionNode,
-    PythonFile,
-    calls_in,
-    keyword_of,
-    self_attribute,
-    walk_here,
-    word_set,
-)
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here
+from onceward.lint.python.scopes import FUNCTIONS, FunctionNode, self_attribute
 
 DECORATORS: Final = {
     "tenacity.retry": "tenacity",
@@ -54,13 +46,7 @@ CALLERS: Final = {
     "backoff.on_exception()": "backoff",
 }
 """What is called with a function, and calls it again."""
-_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive|check|busy|being)(?:_|$)")
 _PAUSE: Final = re.compile(r"delay|backoff|pause|sleep|(?:^|_)wait")
-_ROUNDS: Final = re.compile(r"poll|poke|heartbeat|refresh|^(?!.*retr).*interval")
-_CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
-_STATES: Final = word_set(
-    "running pending queued processing in_progress inprogress completed complete done finished succeeded ready active"
-)
 TASK_RETRIES: Final = frozenset({"autoretry_for", "retry_backoff"})
 """Arguments of a Celery task that make it run again by itself."""
 
@@ -111,7 +97,7 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
         case ast.For() | ast.AsyncFor() if library := _called(file, node.iter, BLOCKS):
             made = [one for one in (node.iter, *file.values_of(node.iter)) if isinstance(one, ast.Call)]
             # Without `with attempt:` an exception ends the loop, and nothing is done again.
-            if any(isinstance(one, ast.With | ast.AsyncWith) for one in _within_loop(node)):
+            if any(isinstance(one, ast.With | ast.AsyncWith) for one in within_loop(node)):
                 yield RetryPlace(node.iter, tuple(node.body), library, policy=made[0] if made else None)
         case ast.For() | ast.While() | ast.AsyncFor():
             yield from _loop(file, node)
@@ -154,13 +140,13 @@ def _called(file: PythonFile, node: ast.expr, table: dict[str, str]) -> str:
 def _loop(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[RetryPlace]:
     if not _has_no_items(file, loop):
         return
-    tries = [one for one in _within_loop(loop) if isinstance(one, ast.Try)]
+    tries = [one for one in within_loop(loop) if isinstance(one, ast.Try)]
     handlers = tuple(
         handler for one in tries for handler in one.handlers if goes_on(handler.body) and _ends_well(loop, one)
     )
     if handlers:
         yield RetryPlace(loop, tuple(loop.body), handlers=handlers)
-    elif any(_goes_on_after_status(one) for one in _within_loop(loop)) and _leaves(loop):
+    elif any(_goes_on_after_status(one) for one in within_loop(loop)) and _leaves(loop):
         yield RetryPlace(loop, tuple(loop.body), statuses_only=True)
 
 
@@ -180,14 +166,19 @@ def _has_no_items(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) ->
     return bool(names & TIME_OR_ATTEMPT) or any(_PAUSE.search(name) for name in names)
 
 
-def _within_loop(loop: ast.AST) -> Iterator[ast.AST]:
+def within_loop(loop: ast.AST) -> Iterator[ast.AST]:
     """What one round of a loop does, without the loops and functions within it."""
-    todo: list[ast.AST] = list(getattr(loop, "body", []))
+    for part in getattr(loop, "body", []):
+        yield from _until_loops(part)
+
+
+def _until_loops(node: ast.AST) -> Iterator[ast.AST]:
+    todo = [node]
     while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
-            todo += ast.iter_child_nodes(node)
+        current = todo.pop()
+        yield current
+        if not isinstance(current, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
+            todo += ast.iter_child_nodes(current)
 
 
 def goes_on(body: list[ast.stmt]) -> bool:
@@ -207,7 +198,7 @@ def _ends_well(loop: ast.AST, one: ast.Try) -> bool:
     inside = [*one.body, *one.orelse]
     if any(isinstance(leaf, ast.Return | ast.Break) for part in inside for leaf in _until_loops(part)):
         return True
-    return any(isinstance(leaf, ast.Return | ast.Break) and _is_after(leaf, one) for leaf in _within_loop(loop)) or (
+    return any(isinstance(leaf, ast.Return | ast.Break) and _is_after(leaf, one) for leaf in within_loop(loop)) or (
         isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant) and _success_ends(loop, one)
     )
 
@@ -228,17 +219,8 @@ def _success_ends(loop: ast.While, one: ast.Try) -> bool:
     return bool(tested & set_inside)
 
 
-def _until_loops(node: ast.AST) -> Iterator[ast.AST]:
-    todo = [node]
-    while todo:
-        current = todo.pop()
-        yield current
-        if not isinstance(current, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
-            todo += ast.iter_child_nodes(current)
-
-
 def _leaves(loop: ast.AST) -> bool:
-    return any(isinstance(one, ast.Return | ast.Break) for one in _within_loop(loop))
+    return any(isinstance(one, ast.Return | ast.Break) for one in within_loop(loop))
 
 
 def _goes_on_after_status(node: ast.AST) -> bool:
@@ -271,31 +253,6 @@ def _is_task_retry(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and self_attribute(call.func) == "self.retry"
 
 
-def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
-    """
-    Whether a loop asks again until something is ready, and not because something failed: its function says so
-    (`wait_for_port`), its test reads a clock, its pause is called `poll_interval`, or it compares with `"running"`.
-    """
-    if names_waiter(getattr(file.function_of(loop), "name", "")):
-        return True
-    pauses = [call.args[0] for call in calls_in(loop) if call.args and file.dotted(call.func).endswith(".sleep")]
-    if any(_ROUNDS.search(words_of(getattr(one, "attr", "") or getattr(one, "id", ""))) for one in pauses):
-        return True
-    if isinstance(loop, ast.While) and any(_CLOCK.search(file.dotted(call.func)) for call in calls_in(loop.test)):
-        return True
-    for node in _within_loop(loop):
-        for one in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
-            texts = {leaf.value for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
-            if any(isinstance(text, str) and text.lower() in _STATES for text in texts):
-                return True
-    return False
-
-
-def names_waiter(name: str) -> bool:
-    """Whether a function of this name waits for something to be ready, or looks whether it is."""
-    return bool(_WAITERS.search(words_of(name)))
-
-
 def ceiling_of(call: ast.Call, *names: str) -> bool:
     """Whether a policy is given one of these arguments, and not None; or arguments that are not shown."""
     if any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
@@ -314,8 +271,3 @@ def types_of_policy(policy: ast.Call) -> list[ast.expr]:
     if given is None:
         return []
     return given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
-
-
-def last_name(node: ast.expr) -> str:
-    """The last part of a name: `ConnectError` of `httpx.ConnectError`."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
