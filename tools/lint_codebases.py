@@ -67,7 +67,61 @@ CODE_BASES = (
     "zenml==0.98.0",
 )
 """Those that the rules were put right by: payments, messages, queues, clouds, schedulers, shops, traders, agents."""
-HELD_OUT = ()
+HELD_OUT = (
+    "aiokafka==0.14.0",
+    "apprise==2.2.0",
+    "awswrangler==3.17.1",
+    "buildbot==4.3.0",
+    "chainlit==2.12.0",
+    "chargebee==3.29.0",
+    "checkov==3.3.30",
+    "dask-cloudprovider==2025.9.0",
+    "databricks-sdk==0.162.0",
+    "dbos==3.3.0",
+    "django-anymail==15.2",
+    "django-post-office==3.12.0",
+    "faust-streaming==0.15.3",
+    "firebase-admin==7.7.0",
+    "flytekit==1.16.31",
+    "hatchet-sdk==1.43.1",
+    "hikari==2.7.0",
+    "indico==3.0rc1",
+    "inngest==0.5.19",
+    "jupyterhub==6.1.1",
+    "kedro==1.7.0",
+    "llama-stack==0.7.3",
+    "lnbits==1.6.2",
+    "localstack-core==2026.3.0",
+    "lumibot==4.6.30",
+    "mage-ai==0.9.80",
+    "mautrix==0.21.1",
+    "mercadopago==3.6.0",
+    "metaflow==2.19.39",
+    "moto==5.2.5",
+    "nextcord==3.2.0",
+    "octobot==2.1.1",
+    "posthog==7.79.0",
+    "pulumi==3.272.0",
+    "py-cord==2.8.1",
+    "pydantic-ai-slim==2.66.0",
+    "pyfcm==2.1.1",
+    "pyrogram==2.0.106",
+    "recurly==4.79.0",
+    "schwab-py==1.5.1",
+    "semantic-kernel==1.45.0",
+    "sentry-sdk==2.74.0",
+    "smolagents==1.26.0",
+    "snowflake-connector-python==5.2.0",
+    "streamlink==8.6.3",
+    "tda-api==1.6.0",
+    "telethon==1.45.0",
+    "temporalio==1.35.0",
+    "vanna==2.0.2",
+    "vk-api==11.10.1",
+    "vnpy==4.5.0",
+    "weblate==2026.10.1",
+    "wechatpy==1.8.18",
+)
 """Those that were looked at afterwards, and not put right by."""
 
 _ROW = re.compile(r"^\| (OW\d+) \| `([^`]+)` \| (true|false) \| (.+) \|$")
@@ -99,7 +153,8 @@ def download(name: str, folder: Path) -> Path:
 
 def lint(folder: Path) -> LintReport:
     """What the Python rules say about a code base, without its tests."""
-    return lint_files([folder], Settings(), suffixes=(".py",), check=check_python, codes=CODES, tests=False)
+    settings = Settings(codes=CODES)  # Without OW9xx: a file may need a later Python, or be a template.
+    return lint_files([folder], settings, suffixes=(".py",), check=check_python, codes=CODES, tests=False)
 
 
 def table_of(
