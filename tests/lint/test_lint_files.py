@@ -169,8 +169,10 @@ class TestReading:
             parsed.append(text)
             return ast.Module([], [])
 
-        monkeypatch.setattr(ast, "parse", parse)
+        with monkeypatch.context() as patched:  # Not longer: pytest parses, too, to report a failure.
+            patched.setattr(ast, "parse", parse)
+            found = codes(lint(tmp_path))
 
-        assert codes(lint(tmp_path)) == ["OW903", "OW903"]
+        assert found == ["OW903", "OW903"]
         assert parsed == []
         assert (tmp_path / "long.py").stat().st_size > source_file.BYTES_MAX
