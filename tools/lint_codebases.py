@@ -1,104 +1,195 @@
 """
 Run the Python rules over real code bases from PyPI, and list the alarms, to be read by hand.
 
-    python tools/lint_codebases.py FOLDER [NAME[==VERSION] ...]
+    python tools/lint_codebases.py FOLDER [NAME==VERSION ...]
 
-FOLDER is scratch: source distributions are downloaded and unpacked there, and nothing of them is run but what pip needs
-to learn their names. Without names, the code bases of docs/reference/lint.md are taken, in the versions that were read.
-Each alarm is one line, `CODE path:line message`, with the source line below it; the end counts them for each rule.
+FOLDER is scratch: wheels are downloaded and unpacked there, and nothing of them is run. Without names, the code bases
+of docs/reference/lint-alarms.md are taken, in the versions that were read. What is printed is that page's tables: an
+alarm that was read before has its verdict, a new one has `?`, and a line at the end says whether there is any.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
-import tarfile
 import zipfile
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from onceward.lint.lint_run import LintReport, lint_files
 from onceward.lint.python.checks import CODES, check_python
 from onceward.lint.settings import Settings
 
-CODE_BASES = ()
-"""Those whose alarms were read: clients of payments, messages and clouds, schedulers, pipelines, shops."""
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "lint-alarms.md"
+CODE_BASES = (
+    "agno==3.1.10",
+    "apache-airflow-core==3.3.2",
+    "apache-airflow-providers-amazon==9.39.0",
+    "apache-airflow-providers-cncf-kubernetes==10.25.0",
+    "apache-airflow-providers-google==22.8.0",
+    "apache-airflow-providers-http==6.3.0",
+    "apache-airflow-providers-microsoft-azure==15.2.1",
+    "apache-libcloud==3.9.1",
+    "braintree==4.48.0",
+    "browser-use==0.13.14",
+    "celery==5.7.0",
+    "dj-stripe==2.11.0",
+    "django-oscar==4.2.1",
+    "dlt==1.31.0",
+    "dramatiq==2.2.1",
+    "dstack==0.22.5",
+    "freqtrade==2026.9",
+    "gpt-researcher==0.16.1",
+    "haystack-ai==3.4.1",
+    "instagrapi==3.2.2",
+    "jesse==3.5.3",
+    "langchain-community==0.4.2",
+    "litellm==1.108.4",
+    "llama-index-core==0.14.25",
+    "luigi==3.8.1",
+    "mlflow==3.18.0",
+    "modal==1.6.3",
+    "open-webui==0.12.4",
+    "prefect==3.9.0",
+    "pretix==2026.8.0",
+    "python-telegram-bot==22.8",
+    "rq==2.12.0",
+    "runpod==1.12.0",
+    "sendgrid==6.12.5",
+    "skypilot==0.14.1",
+    "skyvern==1.0.56",
+    "slack-sdk==3.46.0",
+    "stripe==16.1.0",
+    "svix==2.9.1",
+    "swarms==16.0.3",
+    "tweepy==4.17.0",
+    "zenml==0.98.0",
+)
+"""Those that the rules were put right by: payments, messages, queues, clouds, schedulers, shops, traders, agents."""
+HELD_OUT = (
+    "aiokafka==0.14.0",
+    "apprise==2.2.0",
+    "awswrangler==3.17.1",
+    "buildbot==4.3.0",
+    "chainlit==2.12.0",
+    "chargebee==3.29.0",
+    "checkov==3.3.30",
+    "dask-cloudprovider==2025.9.0",
+    "databricks-sdk==0.162.0",
+    "dbos==3.3.0",
+    "django-anymail==15.2",
+    "django-post-office==3.12.0",
+    "faust-streaming==0.15.3",
+    "firebase-admin==7.7.0",
+    "flytekit==1.16.31",
+    "hatchet-sdk==1.43.1",
+    "hikari==2.7.0",
+    "indico==3.0rc1",
+    "inngest==0.5.19",
+    "jupyterhub==6.1.1",
+    "kedro==1.7.0",
+    "llama-stack==0.7.3",
+    "lnbits==1.6.2",
+    "localstack-core==2026.3.0",
+    "lumibot==4.6.30",
+    "mage-ai==0.9.80",
+    "mautrix==0.21.1",
+    "mercadopago==3.6.0",
+    "metaflow==2.19.39",
+    "moto==5.2.5",
+    "nextcord==3.2.0",
+    "octobot==2.1.1",
+    "posthog==7.79.0",
+    "pulumi==3.272.0",
+    "py-cord==2.8.1",
+    "pydantic-ai-slim==2.66.0",
+    "pyfcm==2.1.1",
+    "pyrogram==2.0.106",
+    "recurly==4.79.0",
+    "schwab-py==1.5.1",
+    "semantic-kernel==1.45.0",
+    "sentry-sdk==2.74.0",
+    "smolagents==1.26.0",
+    "snowflake-connector-python==5.2.0",
+    "streamlink==8.6.3",
+    "tda-api==1.6.0",
+    "telethon==1.45.0",
+    "temporalio==1.35.0",
+    "vanna==2.0.2",
+    "vk-api==11.10.1",
+    "vnpy==4.5.0",
+    "weblate==2026.10.1",
+    "wechatpy==1.8.18",
+)
+"""Those that were looked at afterwards, and not put right by."""
+
+_ROW = re.compile(r"^\| (OW\d+) \| `([^`]+)` \| (true|false) \| (.+) \|$")
+
+
+def read_verdicts(page: str) -> dict[str, dict[tuple[str, str], tuple[str, str]]]:
+    """The page: code base -> (code, place) -> (verdict, words)."""
+    verdicts: dict[str, dict[tuple[str, str], tuple[str, str]]] = {}
+    for line in page.splitlines():
+        if line.startswith("### "):
+            current = verdicts.setdefault(line.split()[1].rstrip(":"), {})
+        elif found := _ROW.match(line):
+            current[found[1], found[2]] = found[3], found[4]
+    return verdicts
 
 
 def download(name: str, folder: Path) -> Path:
-    """The unpacked source distribution of a package, downloaded if it is not there yet."""
-    wanted = name.partition("==")[0]
+    """The Python files of a package's wheel, downloaded if they are not there yet."""
     target = folder / name
-    if target.is_dir():
-        return target
-    scratch = folder / "downloads" / name
-    scratch.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--no-binary",
-        wanted,
-        "-d",
-        str(scratch),
-    ]
-    subprocess.run([*command, name], check=True)
-    (archive,) = scratch.iterdir()
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as opened:
-            opened.extractall(target)
-    else:
-        with tarfile.open(archive) as opened:
-            opened.extractall(target, filter="data")
+    if not target.is_dir():
+        wheels = folder / "wheels" / name
+        command = ["pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), name]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+        (wheel,) = wheels.iterdir()
+        with zipfile.ZipFile(wheel) as opened:
+            opened.extractall(target, [one for one in opened.namelist() if one.endswith(".py")])
     return target
 
 
-def lint(name: str, folder: Path) -> LintReport:
+def lint(folder: Path) -> LintReport:
     """What the Python rules say about a code base, without its tests."""
-    return lint_files([folder / name], Settings(), suffixes=(".py",), check=check_python, codes=CODES, tests=False)
+    settings = Settings(codes=CODES)  # Without OW9xx: a file may need a later Python, or be a template.
+    return lint_files([folder], settings, suffixes=(".py",), check=check_python, codes=CODES, tests=False)
 
 
-def listed(report: LintReport, root: Path) -> Iterator[str]:
-    """The alarms of a report, each with its source line."""
+def table_of(
+    name: str, folder: Path, report: LintReport, verdicts: dict[tuple[str, str], tuple[str, str]]
+) -> list[str]:
+    """The section of the page about one code base."""
+    lines = sum(file.read_bytes().count(b"\n") for file in folder.rglob("*.py") if file.is_file())
+    rows = [f"### {name}: {lines:,} lines, {len(report.findings)} alarms\n"]
+    if report.findings:
+        rows.append("| rule | place | verdict | |\n|---|---|---|---|")
     for finding in report.findings:
-        path = Path(finding.path).relative_to(root)
-        yield f"{finding.code} {path}:{finding.line} {finding.message}"
-        source = report.sources.get(finding.path)
-        if source is not None:
-            yield f"    {source.line(finding.line).strip()[:160]}"
+        place = f"{Path(finding.path).relative_to(folder)}:{finding.line}"
+        verdict, words = verdicts.get((finding.code, place), ("?", finding.message))
+        rows.append(f"| {finding.code} | `{place}` | {verdict} | {words} |")
+    return [*rows, ""]
 
 
 def main() -> int:
-    """Download, lint, list, count."""
-    parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0] if __doc__ else "")
+    """Download, lint, print the tables; exit code 1 if an alarm has no verdict or a verdict no alarm."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a scratch folder")
-    parser.add_argument("names", nargs="*", default=list(CODE_BASES), help="packages on PyPI")
+    parser.add_argument("names", nargs="*", default=[*CODE_BASES, *HELD_OUT], help="NAME==VERSION on PyPI")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    counts: Counter[str] = Counter()
-    files = lines = 0
+    verdicts = read_verdicts(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else {}
+    new = gone = 0
     for name in args.names:
-        try:
-            folder = download(name, args.folder)
-        except subprocess.CalledProcessError:
-            print(f"## {name}: cannot be downloaded")
-            continue
-        report = lint(folder.name, args.folder)
-        size = sum(file.read_bytes().count(b"\n") for file in folder.rglob("*.py") if file.is_file())
-        print(f"## {name}: {report.files} files, {size} lines, {len(report.findings)} alarms")
-        for line in listed(report, args.folder):
-            print(line)
-        counts.update(finding.code for finding in report.findings)
-        files, lines = files + report.files, lines + size
-    print(f"## {files} files, {lines} lines")
-    for code, count in sorted(counts.items()):
-        print(f"{code} {count}")
-    return 0
+        folder = download(name, args.folder)
+        known = verdicts.get(name, {})
+        rows = table_of(name, folder, lint(folder), known)
+        print("\n".join(rows))
+        new += (unread := sum(" | ? | " in row for row in rows))
+        gone += len(known) - (len([row for row in rows if row.startswith("| OW")]) - unread)
+    print(f"{new} alarms have no verdict, {gone} verdicts have no alarm")
+    return 1 if new or gone else 0
 
 
 if __name__ == "__main__":

@@ -189,6 +189,7 @@ def test_a_key_has_up_to_255_characters(world: Any, scope: str) -> None:
 
 
 @pytest.mark.requirement("E26")
+@pytest.mark.fault("keys-none-is-given-one")
 @pytest.mark.parametrize("key", [None, "", 17, b"charge:1"], ids=repr)
 def test_a_request_without_a_key_is_never_quietly_given_one(world: Any, key: Any) -> None:
     """

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -58,6 +62,41 @@ class TestFinding:
 
         assert codes(report) == ["OW101", "OW902"]
         assert report.files == 2
+
+    @pytest.mark.fault("lint-closed-folder-is-clean")
+    def test_a_folder_without_permission_is_a_finding(self) -> None:
+        """
+        What may not be looked into is not clean. Nothing is forbidden to root, so a process looks that is not.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)
+            (Path(folder) / "closed").mkdir()
+            (Path(folder) / "closed/pay.py").write_text(HAZARD)
+            (Path(folder) / "closed").chmod(0)
+            script = (
+                "import os, sys\nfrom pathlib import Path\nfrom test_lint_files import codes, lint\n"
+                "os.setuid(65534) if os.geteuid() == 0 else None\nprint(codes(lint(Path(sys.argv[1]))))\n"
+            )
+            ran = subprocess.run(
+                [sys.executable, "-c", script, folder],
+                cwd=Path(__file__).parent,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            (Path(folder) / "closed").chmod(0o755)
+
+        assert ran.stdout == "['OW902']\n", ran.stderr
+
+    @pytest.mark.fault("lint-pipes-are-files")
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Nobody writes into it, so whoever opened it would wait for ever.
+        """
+        os.mkfifo(tmp_path / "pipe.py")
+        monkeypatch.setattr(Path, "open", lambda path, mode: pytest.fail(f"{path} was opened"))
+
+        assert codes(lint(tmp_path)) == ["OW902"]
 
     def test_a_folder_without_python_files_is_clean(self, tmp_path: Path) -> None:
         """
@@ -130,8 +169,10 @@ class TestReading:
             parsed.append(text)
             return ast.Module([], [])
 
-        monkeypatch.setattr(ast, "parse", parse)
+        with monkeypatch.context() as patched:  # Not longer: pytest parses, too, to report a failure.
+            patched.setattr(ast, "parse", parse)
+            found = codes(lint(tmp_path))
 
-        assert codes(lint(tmp_path)) == ["OW903", "OW903"]
+        assert found == ["OW903", "OW903"]
         assert parsed == []
         assert (tmp_path / "long.py").stat().st_size > source_file.BYTES_MAX

@@ -56,6 +56,7 @@ def test_nothing_else_is_found_beside_the_planted_hazards() -> None:
 
 @pytest.mark.parametrize("path", LOOKALIKES, ids=lambda path: path.stem)
 @pytest.mark.fault("lint-fallback-is-a-hazard", "lint-questions-are-writes")
+@pytest.mark.fault("lint-explained-is-told", "lint-waiting-is-a-crowd")
 def test_lookalikes_are_left_alone(path: Path) -> None:
     """
     Stored times, fallback keys, reads, questions by POST, loops over items, polls: no finding.

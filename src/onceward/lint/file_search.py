@@ -14,18 +14,8 @@ from typing import Final
 
 from onceward._core.errors import ConfigurationError
 
-FOLDERS_LEFT_OUT: Final = frozenset(
-    {
-        "__pycache__",
-        "node_modules",
-        "site-packages",
-        "venv",
-        "build",
-        "dist",
-    }
-)
-"""Not looked into, unless named: what others wrote, or a machine did. So are folders
-that begin with a dot, and templates (`{{name}}`)."""
+FOLDERS_LEFT_OUT: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
+"""Not looked into, unless named: what others wrote, or a machine did. Nor are hidden folders and templates."""
 
 _TEST_FILE = re.compile(r"test_.*|.*[._]test\.(py|sql)|tests?\.py|conftest\.py")
 
@@ -38,7 +28,8 @@ def find_files(
     tests: bool = True,
 ) -> Iterator[Path]:
     """
-    The files to look at, each once, in order. A file that is named itself is looked at whatever its ending.
+    The files to look at, each once, in order. A file that is named itself is looked at whatever its ending. A folder
+    that cannot be read is given, too: whoever reads it finds that out, and nobody takes it for clean.
 
     With `tests=False`, tests below a folder that is named are left out: they make keys afresh on purpose.
 
@@ -57,11 +48,13 @@ def find_files(
 
 def _below(folder: Path, suffixes: Sequence[str], *, tests: bool) -> Iterator[Path]:
     left_out = FOLDERS_LEFT_OUT if tests else FOLDERS_LEFT_OUT | {"test", "tests", "testdata"}
-    for root, folders, files in os.walk(folder):
+    closed: list[Path] = []
+    for root, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not _is_left_out(name) and name not in left_out)
         for name in sorted(files):
             if name.endswith(tuple(suffixes)) and "{{" not in name and (tests or not _TEST_FILE.fullmatch(name)):
                 yield Path(root, name)
+    yield from closed
 
 
 def _is_left_out(name: str) -> bool:

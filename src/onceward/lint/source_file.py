@@ -45,6 +45,9 @@ class Source:
 def read_source(path: Path, shown: str) -> Source | Finding:
     """Read one file, or say why it cannot be read."""
     try:
+        if path.is_dir() or (path.exists() and not path.is_file()):
+            what = "a folder, and cannot be looked through" if path.is_dir() else "a pipe or a device, and no file"
+            return Finding(CANNOT_READ, shown, 1, 1, 2, f"is {what}; nothing in it was checked")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
     except OSError as error:

@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,7 @@ class TestMint:
         assert {uuid.RFC_4122} == {uuid.UUID(key).variant for key in changed}
 
     @pytest.mark.requirement("D11", "E27")
+    @pytest.mark.fault("keys-mint-is-short")
     def test_mint_gives_another_uuid_every_time(self) -> None:
         """
         The public function draws all its bits anew: 36 characters, and each of the 122 bits takes both values.
@@ -345,6 +347,17 @@ class TestDerive:
         """
         assert derive(**FIELDS) == derive(**{**FIELDS, "turn": "3"})
         assert derive_colon(**COLON_FIELDS) == derive_colon(**{**COLON_FIELDS, "turn_seq": "3"})
+
+    @pytest.mark.requirement("C19")
+    @pytest.mark.fault("keys-joined-plainly")
+    def test_no_two_calls_share_a_key_among_all_short_ones(self) -> None:
+        """
+        Every call whose fields are a letter, a separator, or both: each with a key of its own.
+        """
+        calls = list(product(["a", ":", "a:", ":a", "a:a"], repeat=4))
+        keys = {derive(worker=one[0], run=one[1], turn=one[2], tool=one[3], input=None) for one in calls}
+
+        assert len(keys) == len(calls) == 625
 
     @pytest.mark.requirement("C19")
     @given(*[st.tuples(*[st.text(":a1", min_size=1, max_size=3)] * 4)] * 2)

@@ -15,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onceward._core.errors import ConfigurationError, KeyInvalid
+from onceward._core.key_ingredients import why_unstable
 from onceward._core.key_lint import KeyFinding, explain_key, lint_key, lint_recipe
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import check_key, key_digest
@@ -71,12 +72,17 @@ class TestTemplates:
         assert {template.replace("{order_id}", "17")} == keys
 
     @pytest.mark.requirement("D18")
+    @pytest.mark.fault("keys-in-the-order-given")
     @given(
-        st.dictionaries(st.sampled_from(["user_id", "task_id", "step_id"]), st.text(min_size=1, max_size=9), min_size=3)
+        st.dictionaries(
+            st.sampled_from(["user_id", "task_id", "step_id"]), st.text(min_size=1, max_size=9), min_size=3
+        ),
+        st.integers(),
     )
-    def test_a_retry_never_changes_the_key(self, values: dict[str, str]) -> None:
+    def test_a_retry_never_changes_the_key(self, values: dict[str, str], attempt: int) -> None:
         """
-        Whatever the operation: retried with the same values in another order, the key stays.
+        Whatever the operation: retried with the same values, in another order and with what counts the attempts
+        beside them, the key stays.
         """
         template = "{user_id}:{task_id}:{step_id}"
         try:
@@ -84,7 +90,7 @@ class TestTemplates:
         except KeyInvalid:
             assume(False)
 
-        assert first == recipe(template).key(dict(reversed(values.items())))
+        assert recipe(template).key({"attempt": attempt, **dict(reversed(values.items()))}) == first
 
     @pytest.mark.parametrize(
         ("template", "advice"),
@@ -159,6 +165,7 @@ class TestTemplates:
 
 class TestInjectivity:
     @pytest.mark.requirement("C19")
+    @pytest.mark.fault("keys-separators-pass")
     @pytest.mark.parametrize("template", ["{a}:{b}", "{a}-{b}", "{a}5{b}", "{a}3A{b}", "%{a}A{b}%"])
     def test_no_two_operations_share_a_key_among_all_short_ones(self, template: str) -> None:
         """
@@ -251,14 +258,17 @@ class TestFunctions:
 
 class TestIngredients:
     @pytest.mark.requirement("D16")
+    @pytest.mark.fault("keys-references-are-refused")
     @pytest.mark.parametrize("name", ["user_id", "task_id", "step_id", "operation_type", "external_reference"])
     def test_stable_ingredients_are_accepted(self, name: str) -> None:
         """
         The names that belong into keys.
         """
+        assert why_unstable(name) is None
         assert recipe(f"op:{{{name}}}").key({name: "x"}) == "op:x"
 
     @pytest.mark.requirement("D17")
+    @pytest.mark.fault("keys-attempts-are-fine")
     @pytest.mark.parametrize("name", ["timestamp", "retry_count", "random", "request_id"])
     def test_ingredients_that_change_are_refused(self, name: str) -> None:
         """
@@ -303,6 +313,7 @@ class TestIngredients:
 
 class TestLintRecipe:
     @pytest.mark.requirement("D15")
+    @pytest.mark.fault("keys-attempts-are-fine")
     @pytest.mark.parametrize(
         ("template", "verdict"),
         [

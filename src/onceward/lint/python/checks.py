@@ -37,7 +37,7 @@ LINES_MAX: Final = 50_000
 
 
 def check_python(source: Source) -> Iterator[Finding]:
-    """What is wrong in one file; a file that cannot be parsed is one finding."""
+    """What is wrong in one file, each place once for each code; a file that cannot be parsed is one finding."""
     if len(source.lines) > LINES_MAX:
         message = f"has more than {LINES_MAX:,} lines; nothing in it was checked. Exclude it if it is generated"
         yield source.finding(TOO_LARGE, 1, 1, 2, message)
@@ -60,4 +60,4 @@ def check_python(source: Source) -> Iterator[Finding]:
     except (RecursionError, MemoryError):
         yield source.finding(TOO_LARGE, 1, 1, 2, "nests too deeply to be checked. Exclude it if it is generated")
         return
-    yield from found
+    yield from {(one.code, one.line, one.column): one for one in reversed(found)}.values()

@@ -13,7 +13,7 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.python.key_places import ARGUMENT_NAMES
-from onceward.lint.python.names import PythonFile, keyword_of, word_set
+from onceward.lint.python.names import PythonFile, keyword_of, last_name, word_set
 
 _HTTP_LIBRARIES: Final = ("requests", "httpx", "aiohttp", "urllib3", "niquests", "httpx2", "curl_cffi", "aiohttp_retry")
 _HTTP_OWNERS: Final = re.compile(r"(?:^|_)(?:session|client|http|requests|api|sess|httpx|pool|s|c)$")
@@ -25,7 +25,8 @@ _READ_PATHS: Final = re.compile(
 _ASKERS: Final = re.compile(
     r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|stop|cancel|delete|remove|close|abort|"
     r"terminate|disable|enable|set|update|ack)_|chat|completion|embed|predict|infer|token|"
-    r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif",
+    r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif|"
+    r"(?:^|_)score_|moderat|detect_",
     re.IGNORECASE,
 )
 """Functions and classes that ask, or whose effect is the same the second time, by their names."""
@@ -101,8 +102,7 @@ def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
 
 
 def _owner_name(called: ast.expr) -> str:
-    owner = called.value if isinstance(called, ast.Attribute) else None
-    return owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return last_name(called.value) if isinstance(called, ast.Attribute) else ""
 
 
 def is_unkeyed_effect(file: PythonFile, call: ast.Call) -> str:

@@ -12,7 +12,8 @@ from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY, effect_of
 from onceward.lint.python.key_places import is_gate
-from onceward.lint.python.names import FunctionNode, PythonFile, calls_in, keyword_of, walk_here
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here
+from onceward.lint.python.scopes import FunctionNode
 
 _RUNNERS: Final = {"run": 1, "call": 1, "step": 1}
 """Methods that take a function, with its position."""
@@ -116,8 +117,8 @@ def _window(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
         yield file.finding("OW122", money, "a window lets a late duplicate through, and this is money. Use a key")
         return
     name = call.args[0] if call.args else keyword_of(call, "name")
-    text = words_of(name.value) if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
-    if name is not None and MONEY.search(text):
+    texts = [one.value for one in ast.walk(name) if isinstance(one, ast.Constant)] if name is not None else []
+    if name is not None and any(isinstance(text, str) and MONEY.search(words_of(text)) for text in texts):
         yield file.finding(
             "OW122", name, "a window lets a late duplicate through, and this looks like money. Use a key"
         )

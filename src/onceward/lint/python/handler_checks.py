@@ -12,7 +12,8 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import effect_of
-from onceward.lint.python.names import FUNCTIONS, PythonFile, Scope, calls_in, walk_here, word_set
+from onceward.lint.python.names import PythonFile, calls_in, last_name, walk_here, word_set
+from onceward.lint.python.scopes import FUNCTIONS, Scope
 
 _ROUTES: Final = frozenset({"route", "post", "api_route", "add_route", "view", "websocket_route"})
 _KEEPS: Final = re.compile(
@@ -45,7 +46,7 @@ def _is_webhook(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     for decorator in function.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         named = call.func if call else decorator
-        method = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
+        method = last_name(named)
         path = call.args[0].value if call and call.args and isinstance(call.args[0], ast.Constant) else ""
         hooks = "hook" in str(path).lower() or "webhook" in function.name.lower()
         if hooks and (method in _ROUTES or method in ("csrf_exempt", "require_POST", "api_view")):
@@ -55,11 +56,11 @@ def _is_webhook(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _processes_first(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
     for call in calls_in(function):
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        method = last_name(call.func)
         effect = effect_of(file, call)
         if not effect and _KEEPS.match(words_of(method)):
             return
-        if effect == "INSERT" or any(re.search(r"inbox|queue|background", file.text(one.func), re.I) for one in [call]):
+        if effect == "INSERT" or re.search(r"inbox|queue|background", file.text(call.func), re.I):
             return
         if effect or (_WORKS.match(words_of(method)) and (call.args or call.keywords)):
             if _only_verifies(method) or (not effect and _is_framework(call)):
@@ -75,7 +76,7 @@ def _processes_first(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunc
 def _is_framework(call: ast.Call) -> bool:
     """`bot.process_new_updates(...)`: a framework that has a queue of its own; what it does is not shown here."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    words = words_of(getattr(owner, "attr", "") or getattr(owner, "id", "")).split("_")
+    words = words_of(last_name(owner)).split("_")
     return bool({"bot", "dispatcher", "dp", "application", "app", "adapter", "handler"} & {*words})
 
 
@@ -155,7 +156,7 @@ def _acts_between(
     for call in calls_in(function):
         if call is first or call is last or not start <= call.lineno <= end:
             continue
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        method = last_name(call.func)
         if effect_of(file, call) or _WORKS.match(words_of(method)):
             return True
         if isinstance(call.func, ast.Name) and file.is_parameter(call.func):
@@ -168,7 +169,7 @@ def _acts_between(
 def _derives_per_event(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
     """A balance that is derived after each emit: the cost grows with every event."""
     for loop in walk_here(function):
-        if not isinstance(loop, ast.For | ast.AsyncFor | ast.While) or isinstance(loop, FUNCTIONS):
+        if not isinstance(loop, ast.For | ast.AsyncFor | ast.While):
             continue
         emitters: set[str] = set()
         for part in loop.body:

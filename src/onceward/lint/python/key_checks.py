@@ -15,9 +15,10 @@ from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_parts import ATTEMPT_NAMES, Part, key_parts
 from onceward.lint.python.key_places import KeyPlace, key_places
-from onceward.lint.python.names import FUNCTIONS, FunctionNode, PythonFile, calls_in
+from onceward.lint.python.names import PythonFile, calls_in, last_name
 from onceward.lint.python.retry_checks import proves_nothing_happened
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
+from onceward.lint.python.scopes import FUNCTIONS, FunctionNode
 
 _KEEPERS: Final = re.compile(
     r"^(?:save|store|insert|put|persist|set|setex|hset|write|execute|record|remember|add|append|commit|enqueue|send_task|apply_async|delay|publish)"
@@ -25,13 +26,9 @@ _KEEPERS: Final = re.compile(
 
 
 def check_keys(file: PythonFile) -> Iterator[Finding]:
-    """What is wrong with the keys of a file; each place is told once per code."""
-    told: set[tuple[str, int, int]] = set()
+    """What is wrong with the keys of a file."""
     for place in key_places(file):
-        for finding in _judge(file, place):
-            if (finding.code, finding.line, finding.column) not in told:
-                told.add((finding.code, finding.line, finding.column))
-                yield finding
+        yield from _judge(file, place)
     yield from _defaults(file)
 
 
@@ -43,6 +40,8 @@ def _judge(file: PythonFile, place: KeyPlace) -> Iterator[Finding]:
         if _is_shared_constant(file, place.value):
             yield file.finding("OW107", place.value, "is the same for every operation. Name what it is about: an id")
         return
+    if isinstance(place.value, ast.Tuple):
+        return  # The key of a dictionary of this process: one that is sent or stored is a text.
     seen: set[str] = set()
     for part in key_parts(file, place.value):
         if part.code in seen or (place.is_reference and part.code != "OW101"):
@@ -129,14 +128,21 @@ def _kept_names(file: PythonFile, function: FunctionNode) -> set[str]:
     kept = {
         one.id
         for call in calls_in(function)
-        if _KEEPERS.match(_method(call))
+        if _KEEPERS.match(last_name(call.func))
         for one in ast.walk(call)
         if isinstance(one, ast.Name)
     }
-    retried = [one for one in retry_places(file) if file.function_of(one.node) is function]
-    inside = [one for place in retried for body in place.bodies for one in ast.walk(body) if isinstance(one, ast.Name)]
+    bodies = [body for one in retry_places(file) if file.function_of(one.node) is function for body in one.bodies]
+    bodies += [one for one in ast.walk(function) if one is not function and _is_retried_somehow(file, one)]
+    inside = [one for body in bodies for one in ast.walk(body) if isinstance(one, ast.Name)]
     set_inside = {one.id for one in inside if isinstance(one.ctx, ast.Store)}
     return kept | {one.id for one in inside if one.id not in set_inside}
+
+
+def _is_retried_somehow(file: PythonFile, node: ast.AST) -> bool:
+    """A function with a decorator that is called retry, whoever wrote it."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    return any("retr" in file.dotted(one).lower() for one in decorators)
 
 
 def _is_transport(file: PythonFile, place: KeyPlace) -> bool:
@@ -146,10 +152,6 @@ def _is_transport(file: PythonFile, place: KeyPlace) -> bool:
     """
     words = words_of(getattr(file.function_of(place.value), "name", "")).split("_")
     return bool({"request", "requests", "headers", "transport"} & {*words})
-
-
-def _method(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _is_shared_constant(file: PythonFile, value: ast.Constant) -> bool:

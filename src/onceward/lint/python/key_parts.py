@@ -12,8 +12,9 @@ from typing import Final
 
 from onceward._core.key_ingredients import OF_THIS_PROCESS, PERSONAL, TIME_OR_ATTEMPT, words_of
 from onceward.lint.python.key_places import is_key_name, is_under_missing_key
-from onceward.lint.python.names import FunctionNode, PythonFile, walk_here, word_set
+from onceward.lint.python.names import PythonFile, walk_here, word_set
 from onceward.lint.python.retry_places import retry_around
+from onceward.lint.python.scopes import FunctionNode
 
 PARTS_MAX: Final = 400
 """Of one key's expression, the names behind it included: more is not looked at, so that no file takes long."""

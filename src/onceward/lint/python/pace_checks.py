@@ -12,11 +12,27 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, walk_here, word_set
-from onceward.lint.python.retry_places import BLOCKS, DECORATORS, RetryPlace, ceiling_of, is_poll, retry_places
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here, word_set
+from onceward.lint.python.retry_places import (
+    BLOCKS,
+    DECORATORS,
+    RetryPlace,
+    ceiling_of,
+    retry_places,
+    types_of_policy,
+)
+from onceward.lint.python.waiting import is_poll, names_waiter
 
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
+_LOCAL_ERRORS: Final = word_set(
+    "ValueError KeyError TypeError IndexError AttributeError AssertionError JSONDecodeError ValidationError "
+    "FileExistsError FileNotFoundError PermissionError BlockingIOError IntegrityError"
+)
+_LOCAL_WORK: Final = re.compile(r"(?:^|_)(?:parse|decode|repair|rename|unlink|rmtree|rmdir)(?:_|$)")
+_LOAD: Final = re.compile(
+    r"rate|limit|throttl|overload|quota|unavailable|busy|time|connect|temporar|\b[45]\d\d\b", re.I
+)
 _NETWORK: Final = word_set(
     "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
     " pika stripe socket websockets websocket http"
@@ -34,12 +50,12 @@ def check_pace(file: PythonFile) -> Iterator[Finding]:
 
 def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     policy = place.policy
-    if place.library == "tenacity" and not isinstance(place.node, ast.Call) and place.function is not None:
+    if place.library == "tenacity" and policy is None and not isinstance(place.node, ast.Call):
         yield file.finding(
             "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
         )
         return
-    if policy is None:
+    if policy is None or _waits_or_is_local(file, place, policy):
         return
     stops = {
         "tenacity": ("stop",),
@@ -52,14 +68,24 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         positional = place.library == "retry" and len(policy.args) > 1
         if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
             return
-        if not positional and not ceiling_of(policy, *stops) and not _is_forever_on_purpose(file, policy, stops):
+        if not positional and not ceiling_of(policy, *stops):
             yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
     yield from _library_jitter(file, place, policy)
 
 
-def _is_forever_on_purpose(file: PythonFile, policy: ast.Call, stops: tuple[str, ...]) -> bool:
-    given = keyword_of(policy, *stops)
-    return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) -> bool:
+    """
+    Whether it waits until something is ready, or is about nothing outside: neither is a crowd before a door. The names
+    of the function and of the test for exceptions say so, or exceptions that no network raises.
+    """
+    name = getattr(place.function or file.function_of(place.node), "name", "")
+    if names_waiter(name) or _LOCAL_WORK.search(words_of(name)):
+        return True
+    given = keyword_of(policy, "retry")
+    if isinstance(given, ast.Call) and last_name(given.func) == "retry_if_exception" and given.args:
+        return names_waiter(last_name(given.args[0]))
+    types = types_of_policy(policy)
+    return bool(types) and all(last_name(one) in _LOCAL_ERRORS for one in types)
 
 
 def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
@@ -117,6 +143,7 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
             and not _is_short(sleep.args[0])
             and _is_spelt_out(file, sleep.args[0])
             and not _names_chance(place)
+            and not _is_after_one_error(file, sleep)
         ):
             message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
@@ -139,6 +166,21 @@ def _is_timed(file: PythonFile, loop: ast.AST) -> bool:
         )
         for one in file.above(loop)
     )
+
+
+def _is_after_one_error(file: PythonFile, sleep: ast.Call) -> bool:
+    """Whether it pauses only after an error whose text is named, and is not about load: `if "locked" in str(error)`."""
+    for one in file.above(sleep):
+        if isinstance(one, ast.ExceptHandler):
+            return False
+        for leaf in ast.walk(one.test) if isinstance(one, ast.If) else ():
+            if (
+                isinstance(leaf, ast.Compare)
+                and isinstance(leaf.ops[0], ast.In)
+                and isinstance(leaf.left, ast.Constant)
+            ):
+                return not _LOAD.search(str(leaf.left.value))
+    return False
 
 
 def _is_short(pause: ast.expr) -> bool:
@@ -166,11 +208,10 @@ def _touches_network(file: PythonFile, place: RetryPlace) -> bool:
             name = file.dotted(call.func)
             if name.split(".")[0].removesuffix("()") in _NETWORK:
                 return True
-            method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-            spelt = words_of(getattr(owner, "attr", "") or getattr(owner, "id", ""))
-            if method in ("get", "post", "put", "patch", "delete", "request", "fetch", "send") and re.search(
-                r"(?:^|_)(?:session|client|http|api)$", spelt
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("get", "post", "put", "patch", "delete", "request", "fetch", "send")
+                and re.search(r"(?:^|_)(?:session|client|http|api)$", words_of(last_name(call.func.value)))
             ):
                 return True
     return False

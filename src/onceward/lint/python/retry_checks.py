@@ -11,11 +11,12 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import is_key_field, is_unkeyed_effect, names_asker
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, word_set
-from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, word_set
+from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places, types_of_policy
 
 _NOTHING_HAPPENED: Final = word_set(
-    "connect_timeout connect_error connection_refused_error new_connection_error gaierror "
+    "connect_timeout connect_error connect_timeout_error pool_timeout client_connector_error "
+    "connection_refused_error new_connection_error gaierror "
     "rate_limit_error rate_limited too_many_requests throttling_exception throttled operational_error "
     "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation "
     "credentials_not_valid unauthorized unauthenticated "
@@ -66,25 +67,10 @@ def proves_nothing_happened(place: RetryPlace) -> bool:
             return False
         types += handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     if place.policy is not None:
-        types += _types_of_policy(place.policy)
+        types += types_of_policy(place.policy)
     if place.statuses_only:
         return _only_throttled(place)
-    return bool(types) and all(words_of(_last_name(one)) in _NOTHING_HAPPENED for one in types)
-
-
-def _types_of_policy(policy: ast.Call) -> list[ast.expr]:
-    given = keyword_of(policy, "on", "exceptions", "exception", "autoretry_for")
-    if given is None:
-        retry = keyword_of(policy, "retry")
-        if isinstance(retry, ast.Call) and _last_name(retry.func) == "retry_if_exception_type" and retry.args:
-            given = retry.args[0]
-    if given is None:
-        return []
-    return given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return bool(types) and all(words_of(last_name(one)) in _NOTHING_HAPPENED for one in types)
 
 
 def _only_throttled(place: RetryPlace) -> bool:

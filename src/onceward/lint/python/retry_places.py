@@ -15,16 +15,8 @@ from functools import lru_cache
 from typing import Final
 
 from onceward._core.key_ingredients import TIME_OR_ATTEMPT, words_of
-from onceward.lint.python.names import (
-    FUNCTIONS,
-    FunctionNode,
-    PythonFile,
-    calls_in,
-    keyword_of,
-    self_attribute,
-    walk_here,
-    word_set,
-)
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here
+from onceward.lint.python.scopes import FUNCTIONS, FunctionNode, self_attribute
 
 DECORATORS: Final = {
     "tenacity.retry": "tenacity",
@@ -54,11 +46,7 @@ CALLERS: Final = {
     "backoff.on_exception()": "backoff",
 }
 """What is called with a function, and calls it again."""
-_WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive)(?:_|$)")
-_CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
-_STATES: Final = word_set(
-    "running pending queued processing in_progress inprogress completed complete done finished succeeded ready active"
-)
+_PAUSE: Final = re.compile(r"delay|backoff|pause|sleep|(?:^|_)wait")
 TASK_RETRIES: Final = frozenset({"autoretry_for", "retry_backoff"})
 """Arguments of a Celery task that make it run again by itself."""
 
@@ -107,18 +95,17 @@ def retry_around(file: PythonFile, node: ast.AST) -> RetryPlace | None:
 def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
     match node:
         case ast.For() | ast.AsyncFor() if library := _called(file, node.iter, BLOCKS):
-            policy = node.iter if isinstance(node.iter, ast.Call) else None
-            yield RetryPlace(node.iter, tuple(node.body), library, policy=policy)
+            made = [one for one in (node.iter, *file.values_of(node.iter)) if isinstance(one, ast.Call)]
+            # Without `with attempt:` an exception ends the loop, and nothing is done again.
+            if any(isinstance(one, ast.With | ast.AsyncWith) for one in within_loop(node)):
+                yield RetryPlace(node.iter, tuple(node.body), library, policy=made[0] if made else None)
         case ast.For() | ast.While() | ast.AsyncFor():
             yield from _loop(file, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             for decorator in node.decorator_list:
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                policy = decorator if isinstance(decorator, ast.Call) else None
-                if library := DECORATORS.get(file.dotted(called), ""):
+                library, policy = _decorator(file, decorator)
+                if library:
                     yield RetryPlace(decorator, tuple(node.body), library, policy=policy, function=node)
-                elif policy and any(one.arg in TASK_RETRIES for one in policy.keywords):
-                    yield RetryPlace(decorator, tuple(node.body), "Celery", policy=policy, function=node)
         case ast.Call() if library := CALLERS.get(file.dotted(node.func), ""):
             for argument in node.args:
                 function = file.function_named(argument)
@@ -129,6 +116,23 @@ def _places_at(file: PythonFile, node: ast.AST) -> Iterator[RetryPlace]:
             yield from _second_try(file, node)
 
 
+def _decorator(file: PythonFile, decorator: ast.expr) -> tuple[str, ast.Call | None]:
+    """The library of a decorator that retries, and the call that says how; `three_times = retry(...)` is followed."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    policy = decorator if isinstance(decorator, ast.Call) else None
+    if library := DECORATORS.get(file.dotted(called), ""):
+        return library, policy
+    if policy and any(one.arg in TASK_RETRIES for one in policy.keywords):
+        return "Celery", policy
+    for made in file.values_of(called):
+        if isinstance(made, ast.Call):
+            is_partial = file.dotted(made.func) == "functools.partial" and made.args
+            library = DECORATORS.get(file.dotted(made.args[0] if is_partial else made.func), "")
+            if library:
+                return library, made
+    return "", None
+
+
 def _called(file: PythonFile, node: ast.expr, table: dict[str, str]) -> str:
     return table.get(file.dotted(node), "") if isinstance(node, ast.Call | ast.Name | ast.Attribute) else ""
 
@@ -136,13 +140,13 @@ def _called(file: PythonFile, node: ast.expr, table: dict[str, str]) -> str:
 def _loop(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[RetryPlace]:
     if not _has_no_items(file, loop):
         return
-    tries = [one for one in _within_loop(loop) if isinstance(one, ast.Try)]
+    tries = [one for one in within_loop(loop) if isinstance(one, ast.Try)]
     handlers = tuple(
         handler for one in tries for handler in one.handlers if goes_on(handler.body) and _ends_well(loop, one)
     )
     if handlers:
         yield RetryPlace(loop, tuple(loop.body), handlers=handlers)
-    elif any(_goes_on_after_status(one) for one in _within_loop(loop)) and _leaves(loop):
+    elif any(_goes_on_after_status(one) for one in within_loop(loop)) and _leaves(loop):
         yield RetryPlace(loop, tuple(loop.body), statuses_only=True)
 
 
@@ -159,17 +163,22 @@ def _has_no_items(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) ->
             target = words_of(loop.target.id) if isinstance(loop.target, ast.Name) else ""
             return target in TIME_OR_ATTEMPT or set(target) <= {"_"} or target in ("i", "n", "x", "k", "count", "try_")
     names = {words_of(one.id) for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    return bool(names & TIME_OR_ATTEMPT) or any("delay" in name or "backoff" in name for name in names)
+    return bool(names & TIME_OR_ATTEMPT) or any(_PAUSE.search(name) for name in names)
 
 
-def _within_loop(loop: ast.AST) -> Iterator[ast.AST]:
+def within_loop(loop: ast.AST) -> Iterator[ast.AST]:
     """What one round of a loop does, without the loops and functions within it."""
-    todo: list[ast.AST] = list(getattr(loop, "body", []))
+    for part in getattr(loop, "body", []):
+        yield from _until_loops(part)
+
+
+def _until_loops(node: ast.AST) -> Iterator[ast.AST]:
+    todo = [node]
     while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
-            todo += ast.iter_child_nodes(node)
+        current = todo.pop()
+        yield current
+        if not isinstance(current, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
+            todo += ast.iter_child_nodes(current)
 
 
 def goes_on(body: list[ast.stmt]) -> bool:
@@ -189,7 +198,7 @@ def _ends_well(loop: ast.AST, one: ast.Try) -> bool:
     inside = [*one.body, *one.orelse]
     if any(isinstance(leaf, ast.Return | ast.Break) for part in inside for leaf in _until_loops(part)):
         return True
-    return any(isinstance(leaf, ast.Return | ast.Break) and _is_after(leaf, one) for leaf in _within_loop(loop)) or (
+    return any(isinstance(leaf, ast.Return | ast.Break) and _is_after(leaf, one) for leaf in within_loop(loop)) or (
         isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant) and _success_ends(loop, one)
     )
 
@@ -210,17 +219,8 @@ def _success_ends(loop: ast.While, one: ast.Try) -> bool:
     return bool(tested & set_inside)
 
 
-def _until_loops(node: ast.AST) -> Iterator[ast.AST]:
-    todo = [node]
-    while todo:
-        current = todo.pop()
-        yield current
-        if not isinstance(current, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
-            todo += ast.iter_child_nodes(current)
-
-
 def _leaves(loop: ast.AST) -> bool:
-    return any(isinstance(one, ast.Return | ast.Break) for one in _within_loop(loop))
+    return any(isinstance(one, ast.Return | ast.Break) for one in within_loop(loop))
 
 
 def _goes_on_after_status(node: ast.AST) -> bool:
@@ -253,27 +253,21 @@ def _is_task_retry(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and self_attribute(call.func) == "self.retry"
 
 
-def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
-    """
-    Whether a loop asks again until something is ready, and not because something failed: its function says so
-    (`wait_for_port`), its test reads a clock, or it compares with `"running"`.
-    """
-    function = file.function_of(loop)
-    if _WAITERS.search(words_of(getattr(function, "name", ""))):
-        return True
-    if isinstance(loop, ast.While) and any(_CLOCK.search(file.dotted(call.func)) for call in calls_in(loop.test)):
-        return True
-    for node in _within_loop(loop):
-        for one in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
-            texts = {leaf.value for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
-            if any(isinstance(text, str) and text.lower() in _STATES for text in texts):
-                return True
-    return False
-
-
 def ceiling_of(call: ast.Call, *names: str) -> bool:
     """Whether a policy is given one of these arguments, and not None; or arguments that are not shown."""
     if any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
         return True
     given = keyword_of(call, *names)
     return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+
+
+def types_of_policy(policy: ast.Call) -> list[ast.expr]:
+    """The exceptions that a policy names."""
+    given = keyword_of(policy, "on", "exceptions", "exception", "autoretry_for")
+    if given is None:
+        retry = keyword_of(policy, "retry")
+        if isinstance(retry, ast.Call) and last_name(retry.func) == "retry_if_exception_type" and retry.args:
+            given = retry.args[0]
+    if given is None:
+        return []
+    return given.elts if isinstance(given, ast.Tuple | ast.List) else [given]

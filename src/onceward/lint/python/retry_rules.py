@@ -110,7 +110,8 @@ def order(basket):
         "a retry of what another attempt does not change: 400, 401, 403, 404, 422",
         "The request is wrong, and will be wrong again: the retries are wasted, and the error surfaces late. Retry\n"
         "408, 429, 502, 503, 504 and what did not arrive. 409 is not reported: several services say with it that\n"
-        "the first attempt is still running.",
+        "the first attempt is still running. Nor is a status in a list whose comment speaks of that very status: then\n"
+        "somebody thought about it.",
         """\
 RETRY_STATUSES = {400, 401, 429, 502, 503, 504}
 

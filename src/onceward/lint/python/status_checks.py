@@ -12,8 +12,10 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
-from onceward.lint.python.names import FUNCTIONS, PythonFile, calls_in, keyword_of, walk_here
-from onceward.lint.python.retry_places import RetryPlace, is_poll, retry_places
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here
+from onceward.lint.python.retry_places import RetryPlace, retry_places
+from onceward.lint.python.scopes import FUNCTIONS
+from onceward.lint.python.waiting import is_poll
 
 PERMANENT: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 414, 415, 422, 451})
 """
@@ -59,7 +61,7 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
-            name = words_of(getattr(target, "id", "") or getattr(target, "attr", ""))
+            name = words_of(last_name(target))
             if (
                 _RETRY_LISTS.search(name)
                 and _STATUS_WORDS.search(name)
@@ -71,7 +73,7 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
         if file.dotted(node.func).startswith("aiohttp_retry.") and (given := keyword_of(node, "statuses")):
             lists.append(("statuses", given))
     for name, value in lists:
-        wrong = _permanent_in(file, value)
+        wrong = [one for one in _permanent_in(file, value) if not _is_explained(file, node, _status(file, one))]
         if wrong:
             yield file.finding(
                 "OW113",
@@ -79,6 +81,16 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
                 f"{name} has {', '.join(str(_status(file, one)) for one in wrong)}, which another attempt does not "
                 "change. Retry 408, 429, 502, 503, 504 and what did not arrive",
             )
+
+
+def _is_explained(file: PythonFile, node: ast.AST, status: int | str | None) -> bool:
+    """Whether a comment right above or beside it speaks of this very status: then somebody thought about it."""
+    first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+    above = first
+    while file.source.line(above - 1).lstrip().startswith("#"):
+        above -= 1
+    comments = (file.source.line(number).partition("#")[2] for number in range(above, last + 1))
+    return any(re.search(rf"\b{status}\b", comment) for comment in comments)
 
 
 def _permanent_in(file: PythonFile, value: ast.expr) -> list[ast.expr]:
@@ -115,7 +127,7 @@ def _retried_statuses_in(file: PythonFile, place: RetryPlace) -> Iterator[Findin
             test = one.test
             if not isinstance(test, ast.Compare) or len(test.ops) != 1:
                 continue
-            asked = words_of(getattr(test.left, "attr", "") or getattr(test.left, "id", ""))
+            asked = words_of(last_name(test.left))
             if asked not in ("status", "status_code"):
                 continue
             value, operator = test.comparators[0], test.ops[0]
