@@ -19,7 +19,7 @@ from pathlib import Path
 
 from onceward.lint.lint_run import LintReport, lint_files
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.settings import Settings
+from onceward.lint.settings import LintSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "lint-alarms.md"
 CODE_BASES = (
@@ -153,7 +153,7 @@ def download(name: str, folder: Path) -> Path:
 
 def lint(folder: Path) -> LintReport:
     """What the Python rules say about a code base, without its tests."""
-    settings = Settings(codes=CODES)  # Without OW9xx: a file may need a later Python, or be a template.
+    settings = LintSettings(codes=CODES)  # Without OW9xx: a file may need a later Python, or be a template.
     return lint_files([folder], settings, suffixes=(".py",), check=check_python, codes=CODES, tests=False)
 
 

@@ -7,14 +7,14 @@ from textwrap import dedent
 from onceward.lint.findings import Finding
 from onceward.lint.lint_run import select_findings
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile
 
 
-def findings_in(text: str, settings: Settings | None = None) -> list[Finding]:
+def findings_in(text: str, settings: LintSettings | None = None) -> list[Finding]:
     """What the Python rules say about a text, ignores and settings applied."""
-    source = Source("example.py", dedent(text))
-    return select_findings(source, check_python(source), settings or Settings(), CODES)
+    source = SourceFile("example.py", dedent(text))
+    return select_findings(source, check_python(source), settings or LintSettings(), CODES)
 
 
 def codes_in(text: str) -> list[str]:

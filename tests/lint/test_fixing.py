@@ -10,7 +10,7 @@ from onceward.errors import ConfigurationError
 from onceward.lint.fixing import fix_files
 from onceward.lint.lint_run import LintReport, lint_files
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.settings import Settings
+from onceward.lint.settings import LintSettings
 
 BEFORE = """\
 import backoff, tenacity
@@ -42,7 +42,7 @@ def g(): return 1
 
 
 def lint(path: Path) -> LintReport:
-    return lint_files([path], Settings(), suffixes=(".py",), check=check_python, codes=CODES)
+    return lint_files([path], LintSettings(), suffixes=(".py",), check=check_python, codes=CODES)
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])

@@ -7,8 +7,8 @@ from linting import codes_in, findings_in
 
 from onceward.lint.findings import Finding
 from onceward.lint.ignores import DASHES, apply_ignores, find_ignores
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile
 
 KEY = "import time\npay(idempotency_key=time.time())"
 
@@ -68,7 +68,7 @@ def test_one_of_a_code_that_was_not_looked_for_is_left_alone() -> None:
     """
     Neither used nor unused: SQL codes in a Python file, and codes that are not selected.
     """
-    only = Settings(codes=frozenset({"OW102", "OW904"}))
+    only = LintSettings(codes=frozenset({"OW102", "OW904"}))
 
     assert findings_in(f"{KEY}  # onceward: ignore[OW101] read from the row\n", only) == []
 
@@ -91,7 +91,7 @@ def test_sql_has_its_own_comments() -> None:
     """
     Two dashes, on the line or above it.
     """
-    source = Source(
+    source = SourceFile(
         "a.sql", "INSERT INTO t VALUES (1); -- onceward: ignore[OW101] a log\n-- onceward: ignore[OW102] b\nX;\n"
     )
     findings = [Finding("OW101", "a.sql", 1, 1, 2, "m"), Finding("OW102", "a.sql", 3, 1, 2, "m")]

@@ -10,8 +10,8 @@ from test_planted_hazards import FILES, found_in, planted_in, read
 
 from onceward.lint.lint_run import select_findings
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = runpy.run_path(str(ROOT / "tools" / "lint_codebases.py"))
@@ -87,9 +87,9 @@ def test_this_project_raises_no_alarm() -> None:
     found = set()
     for name, text in texts:
         if not name.startswith("test_"):
-            source = Source(name, text)
+            source = SourceFile(name, text)
             found |= {
-                (name, finding.code) for finding in select_findings(source, check_python(source), Settings(), CODES)
+                (name, finding.code) for finding in select_findings(source, check_python(source), LintSettings(), CODES)
             }
 
     assert found == set(SHOWN_ON_PURPOSE)

@@ -16,13 +16,13 @@ from onceward.lint import source_file
 from onceward.lint.file_search import find_files
 from onceward.lint.lint_run import LintReport, lint_files
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.settings import Settings
+from onceward.lint.settings import LintSettings
 
 HAZARD = "import time\npay(idempotency_key=time.time())\n"
 
 
 def lint(*paths: Path) -> LintReport:
-    return lint_files(paths, Settings(), suffixes=(".py",), check=check_python, codes=CODES, tests=False)
+    return lint_files(paths, LintSettings(), suffixes=(".py",), check=check_python, codes=CODES, tests=False)
 
 
 def codes(report: LintReport) -> list[str]:

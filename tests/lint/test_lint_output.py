@@ -5,11 +5,11 @@ from __future__ import annotations
 from onceward.lint.findings import Finding
 from onceward.lint.lint_run import LintReport
 from onceward.lint.output import as_document, as_github, as_sarif, as_text
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 LINE = '\tkey = f"日本{time.time()}"'
 FINDING = Finding("OW101", "my app/pay.py", 2, 13, 24, "reads the clock: 100 %")
-REPORT = LintReport((FINDING,), 3, {"my app/pay.py": Source("my app/pay.py", f"import time\n{LINE}\n")})
+REPORT = LintReport((FINDING,), 3, {"my app/pay.py": SourceFile("my app/pay.py", f"import time\n{LINE}\n")})
 
 
 def test_the_text_has_the_line_and_a_caret_below_the_finding() -> None:
@@ -28,7 +28,7 @@ def test_a_line_with_terminal_commands_is_shown_and_not_obeyed() -> None:
     """
     Paths, messages and lines are strangers' texts.
     """
-    source = Source("a\x1b[2J.py", "x = '\x1b[31m\u202e'\n")
+    source = SourceFile("a\x1b[2J.py", "x = '\x1b[31m\u202e'\n")
     report = LintReport((Finding("OW101", source.path, 1, 1, 2, "m\x07\n"),), 1, {source.path: source})
 
     shown = as_text(report)
@@ -41,7 +41,7 @@ def test_a_line_of_a_megabyte_is_shown_around_the_finding() -> None:
     """
     Minified files have one line; a screen has not.
     """
-    source = Source("a.py", "x" * 500_000 + "HERE" + "x" * 500_000)
+    source = SourceFile("a.py", "x" * 500_000 + "HERE" + "x" * 500_000)
     report = LintReport((Finding("OW101", "a.py", 1, 500_001, 500_005, "m"),), 1, {"a.py": source})
 
     _, line, caret, *_ = as_text(report).split("\n")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.lint.settings import Settings, find_settings, read_settings
+from onceward.lint.settings import LintSettings, find_settings, read_settings
 
 
-def settings_of(text: str, folder: Path) -> Settings:
+def settings_of(text: str, folder: Path) -> LintSettings:
     file = folder / "pyproject.toml"
     file.write_text(f"[tool.onceward.lint]\n{text}\n")
     return read_settings(file)
@@ -32,7 +32,7 @@ def test_what_is_typed_goes_over_the_file(tmp_path: Path) -> None:
     settings = settings_of('select = ["OW10"]', tmp_path)
 
     assert settings.with_typed(["OW101", "OW102"], ["OW102"]).codes == frozenset({"OW101"})
-    assert "OW101" not in (Settings().with_typed([], ["OW101"]).codes or ())
+    assert "OW101" not in (LintSettings().with_typed([], ["OW101"]).codes or ())
 
 
 def test_patterns_are_relative_to_the_file(tmp_path: Path) -> None:

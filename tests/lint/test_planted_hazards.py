@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceward.lint.python.checks import CODES, check_python
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 HERE = Path(__file__).resolve().parent
 FILES = sorted((HERE / "hazards").glob("*.py.txt"))
@@ -16,17 +16,17 @@ LOOKALIKES = sorted((HERE / "lookalikes").glob("*.py.txt"))
 FOUND_MIN = 0.95
 
 
-def read(path: Path) -> Source:
-    return Source(path.name, path.read_text(encoding="utf-8"))
+def read(path: Path) -> SourceFile:
+    return SourceFile(path.name, path.read_text(encoding="utf-8"))
 
 
-def planted_in(source: Source) -> set[tuple[str, int, str]]:
+def planted_in(source: SourceFile) -> set[tuple[str, int, str]]:
     """File, line and code of every hazard that is marked."""
     marks = ((number, re.findall(r"# HAZARD (OW\d+)", line)) for number, line in enumerate(source.lines, start=1))
     return {(source.path, number, code) for number, codes in marks for code in codes}
 
 
-def found_in(source: Source) -> set[tuple[str, int, str]]:
+def found_in(source: SourceFile) -> set[tuple[str, int, str]]:
     return {(source.path, finding.line, finding.code) for finding in check_python(source)}
 
 

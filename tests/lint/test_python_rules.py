@@ -7,7 +7,7 @@ from linting import codes_in, findings_in
 
 from onceward import Gate
 from onceward.lint.python.checks import check_python
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 
 class TestNames:
@@ -232,7 +232,7 @@ class TestSize:
         """
         Either it is checked and clean, or it is said that it was too deep.
         """
-        assert {finding.code for finding in check_python(Source("x.py", text))} <= {"OW903"}
+        assert {finding.code for finding in check_python(SourceFile("x.py", text))} <= {"OW903"}
 
     def test_names_behind_names_are_followed_so_far(self) -> None:
         """

@@ -12,7 +12,7 @@ import pytest
 from onceward.lint.lint_run import lint_files
 from onceward.lint.python.checks import CODES, check_python
 from onceward.lint.rule_table import all_rules
-from onceward.lint.settings import Settings
+from onceward.lint.settings import LintSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "reference" / "lint").glob("OW*.md"))
@@ -25,7 +25,7 @@ def found_in(example: str, folder: Path) -> set[str]:
     """The codes that the linter finds in an example, as a file."""
     file = folder / "example.py"
     file.write_text(example, encoding="utf-8")
-    report = lint_files([file], Settings(), suffixes=(".py",), check=check_python, codes=CODES)
+    report = lint_files([file], LintSettings(), suffixes=(".py",), check=check_python, codes=CODES)
     return {finding.code for finding in report.findings}
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from onceward.lint.findings import Finding
 from onceward.lint.ignores import DASHES
 from onceward.lint.lint_run import LintReport, select_findings
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile
 from onceward.lint.sql.insert_judge import Judgement
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
@@ -51,15 +51,15 @@ def look(
     options = SqlOptions(dialect, names or KeyNames(), intent)
     base = schema if isinstance(schema, SqlSchema) else schema_of(schema, dialect)
     found = SqlReport(LintReport((), 0, {}))
-    source = Source("x.sql", text)
-    findings = select_findings(source, check_sql(SqlText(source, options), base, found), Settings(), CODES, DASHES)
+    source = SourceFile("x.sql", text)
+    findings = select_findings(source, check_sql(SqlText(source, options), base, found), LintSettings(), CODES, DASHES)
     return Looked(findings, [one.judged for one in found.inserts], [words for _, _, words in found.right])
 
 
 def schema_of(text: str, dialect: Dialect = Dialect.POSTGRES) -> SqlSchema:
     """The schema that a text makes."""
     schema = SqlSchema(dialect, source="a text" if text else "")
-    for one in flattened(SqlText(Source("schema.sql", text), SqlOptions(dialect)).statements):
+    for one in flattened(SqlText(SourceFile("schema.sql", text), SqlOptions(dialect)).statements):
         schema.apply(one)
     return schema
 
@@ -71,7 +71,7 @@ def migrate(tmp_path: Path, *texts: str, before: str = "", dialect: Dialect = Di
         file = tmp_path / f"{number:04}_migration.sql"
         file.write_text(text)
         files.append(file)
-    report = lint_migration(files, Settings(), SqlOptions(dialect), schema_of(before, dialect))
+    report = lint_migration(files, LintSettings(), SqlOptions(dialect), schema_of(before, dialect))
     return list(report.findings)
 
 

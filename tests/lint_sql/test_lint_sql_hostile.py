@@ -13,7 +13,7 @@ import pytest
 from lint_sql_support import look
 
 from onceward.lint.findings import Finding
-from onceward.lint.settings import Settings
+from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import read_source
 from onceward.lint.sql import parse_process
 from onceward.lint.sql.lexer import Dialect, tokens_of
@@ -70,7 +70,7 @@ class TestParsers:
         (tmp_path / "long.sql").write_text("SELECT 1;\n" * 1_000_000)
         (tmp_path / "many.sql").write_text(";\n" * 900_000)
 
-        found = lint_sql([tmp_path], Settings(), SqlOptions(), SqlSchema())
+        found = lint_sql([tmp_path], LintSettings(), SqlOptions(), SqlSchema())
 
         assert [(Path(one.path).name, one.line, one.code) for one in found.report.findings] == [
             ("empty.sql", 1_000_001, "OW201"),

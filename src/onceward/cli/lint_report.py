@@ -12,7 +12,7 @@ from onceward.cli.command_table import Argument
 from onceward.cli.output import print_json, print_text
 from onceward.lint.lint_run import LintReport
 from onceward.lint.output import DOCUMENTS, FORMATS, TEXTS
-from onceward.lint.settings import Settings, find_settings, read_settings
+from onceward.lint.settings import LintSettings, find_settings, read_settings
 
 FINDING_ARGUMENTS = (
     Argument("--format", "how findings are shown (default: text; --json is --format json)", choices=FORMATS),
@@ -27,7 +27,7 @@ FINDING_ARGUMENTS = (
 """What every command has that looks for findings."""
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
+def settings_of(args: argparse.Namespace) -> LintSettings:
     """The settings for a run: those of the file, with what was typed put over them."""
     settings = find_settings(Path()) if args.config is None else read_settings(args.config)
     return settings.with_typed(args.select, args.ignore)

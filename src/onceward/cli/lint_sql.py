@@ -20,7 +20,7 @@ from onceward.lint.sql.lexer import Dialect
 if TYPE_CHECKING:
     from onceward.lint.findings import Finding
     from onceward.lint.lint_run import LintReport
-    from onceward.lint.settings import Settings
+    from onceward.lint.settings import LintSettings
     from onceward.lint.sql.schema import SqlSchema
     from onceward.lint.sql.sql_lint import ClassifiedInsert, SqlOptions, SqlReport, SqlText
 
@@ -81,7 +81,7 @@ def _schema(args: argparse.Namespace, options: SqlOptions) -> tuple[SqlSchema, l
 
 
 def _with_troubles(
-    report: LintReport, troubles: list[tuple[SqlText | None, Finding]], settings: Settings
+    report: LintReport, troubles: list[tuple[SqlText | None, Finding]], settings: LintSettings
 ) -> LintReport:
     """The report with what could not be read of the schema: a judgement by half a schema is none."""
     from dataclasses import replace

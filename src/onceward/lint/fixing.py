@@ -11,10 +11,10 @@ from pathlib import Path
 
 from onceward._core.errors import ConfigurationError
 from onceward.lint.findings import Edit, Finding
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 
-def fixed_text(source: Source, edits: Iterable[Edit]) -> str:
+def fixed_text(source: SourceFile, edits: Iterable[Edit]) -> str:
     """The text with the edits made. Of two that overlap, the first is made: the next run finds the other."""
     starts = [0]
     for line in source.text.splitlines(keepends=True) if _plain_lines(source) else ():
@@ -30,7 +30,7 @@ def fixed_text(source: Source, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[made_until:]])
 
 
-def fix_files(findings: Iterable[Finding], sources: dict[str, Source]) -> list[Finding]:
+def fix_files(findings: Iterable[Finding], sources: dict[str, SourceFile]) -> list[Finding]:
     """Make the edits of these findings; those findings that remain. A file is replaced whole or not at all."""
     remaining: list[Finding] = []
     edits: dict[str, list[Finding]] = {}
@@ -44,7 +44,7 @@ def fix_files(findings: Iterable[Finding], sources: dict[str, Source]) -> list[F
     return remaining
 
 
-def _plain_lines(source: Source) -> bool:
+def _plain_lines(source: SourceFile) -> bool:
     """Whether Python's idea of lines is the parsers': there is no form feed and the like in the text."""
     return len(source.text.splitlines()) in (len(source.lines), len(source.lines) - 1)
 

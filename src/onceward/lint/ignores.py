@@ -19,7 +19,7 @@ from typing import Final
 
 from onceward.lint.findings import BAD_IGNORE, LINTER_RULES, UNUSED_IGNORE, Edit, Finding
 from onceward.lint.rule_table import all_rules
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 HASH: Final = "#"
 DASHES: Final = "--"
@@ -40,7 +40,7 @@ class Ignore:
     """What is wrong with it: it is not obeyed then."""
 
 
-def find_ignores(source: Source, comment: str = HASH) -> list[Ignore]:
+def find_ignores(source: SourceFile, comment: str = HASH) -> list[Ignore]:
     """The ignores of a file. In Python they are comments to the tokenizer: text in a string is none."""
     if "onceward:" not in source.text:
         return []
@@ -53,7 +53,7 @@ def find_ignores(source: Source, comment: str = HASH) -> list[Ignore]:
 
 
 def apply_ignores(
-    source: Source, findings: Sequence[Finding], ignores: Sequence[Ignore], checked: frozenset[str]
+    source: SourceFile, findings: Sequence[Finding], ignores: Sequence[Ignore], checked: frozenset[str]
 ) -> list[Finding]:
     """
     The findings that are not ignored, and those about the ignores themselves.
@@ -83,7 +83,7 @@ def apply_ignores(
     return told
 
 
-def _unused(source: Source, ignore: Ignore, unused: list[str]) -> Finding:
+def _unused(source: SourceFile, ignore: Ignore, unused: list[str]) -> Finding:
     finding = source.finding(
         UNUSED_IGNORE,
         ignore.line,
@@ -100,7 +100,7 @@ def _unused(source: Source, ignore: Ignore, unused: list[str]) -> Finding:
     return replace(finding, fix=Edit(ignore.line, 1, ignore.line + 1, 1, ""))
 
 
-def _read(source: Source, line: int, column: int, end: int, found: re.Match[str], comment: str) -> Ignore:
+def _read(source: SourceFile, line: int, column: int, end: int, found: re.Match[str], comment: str) -> Ignore:
     codes = tuple(code.strip() for code in (found["codes"] or "").split(",") if code.strip())
     example = f"{comment} onceward: ignore[OW101] why it may stay"
     if not codes:
@@ -115,7 +115,7 @@ def _read(source: Source, line: int, column: int, end: int, found: re.Match[str]
     return Ignore(line, column, end, _next_line(source, line, comment) if alone else line, codes, problem)
 
 
-def _next_line(source: Source, line: int, comment: str) -> int:
+def _next_line(source: SourceFile, line: int, comment: str) -> int:
     for number in range(line + 1, len(source.lines) + 1):
         text = source.line(number).strip()
         if text and not text.startswith(comment):
@@ -123,7 +123,7 @@ def _next_line(source: Source, line: int, comment: str) -> int:
     return line
 
 
-def _python_comments(source: Source) -> Iterator[tuple[int, int, str]]:
+def _python_comments(source: SourceFile) -> Iterator[tuple[int, int, str]]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
             if token.type == tokenize.COMMENT and "onceward:" in token.string:
@@ -132,7 +132,7 @@ def _python_comments(source: Source) -> Iterator[tuple[int, int, str]]:
         return  # The file cannot be parsed either, and that is the finding.
 
 
-def _sql_comments(source: Source) -> Iterator[tuple[int, int, str]]:
+def _sql_comments(source: SourceFile) -> Iterator[tuple[int, int, str]]:
     """Comments by their look: a line whose string holds such a text is not worth a lexer for every dialect."""
     for number, line in enumerate(source.lines, start=1):
         column = line.find("--")

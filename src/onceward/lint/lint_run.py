@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 from onceward.lint.file_search import find_files
 from onceward.lint.findings import Finding
 from onceward.lint.ignores import HASH, apply_ignores, find_ignores
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source, read_source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile, read_source
 
-Check: TypeAlias = Callable[[Source], Iterable[Finding]]
+Check: TypeAlias = Callable[[SourceFile], Iterable[Finding]]
 
 FINDINGS_MAX: Final = 10_000
 """Of one run: nobody reads more, and GitHub and editors take fewer."""
@@ -28,7 +28,7 @@ class LintReport:
     findings: tuple[Finding, ...]
     files: int
     """How many were looked at."""
-    sources: dict[str, Source]
+    sources: dict[str, SourceFile]
     """Those that have findings, by path: for showing their lines, and for fixing."""
     cut: bool = False
     """Whether there were more findings than FINDINGS_MAX."""
@@ -36,7 +36,7 @@ class LintReport:
 
 def lint_files(
     paths: Iterable[Path],
-    settings: Settings,
+    settings: LintSettings,
     *,
     suffixes: Sequence[str],
     check: Check,
@@ -45,7 +45,7 @@ def lint_files(
 ) -> LintReport:
     """Look at every file with a check that looks for these codes, each file by itself; at tests only if wanted."""
     told: list[Finding] = []
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceFile] = {}
     files = 0
     for path in find_files(paths, suffixes, settings.is_excluded, tests=tests):
         files += 1
@@ -63,7 +63,7 @@ def lint_files(
 
 
 def select_findings(
-    source: Source, findings: Iterable[Finding], settings: Settings, codes: frozenset[str], comment: str = HASH
+    source: SourceFile, findings: Iterable[Finding], settings: LintSettings, codes: frozenset[str], comment: str = HASH
 ) -> list[Finding]:
     """
     The findings of one file that are wanted and not ignored, in order.

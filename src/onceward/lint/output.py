@@ -15,7 +15,7 @@ from onceward._core.display_text import escape_invisible
 from onceward.lint.findings import Finding, Severity
 from onceward.lint.lint_run import LintReport
 from onceward.lint.rule_table import all_rules
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 LINE_CHARACTERS_MAX: Final = 160
 """Of a source line, as shown: longer ones are shown around the finding."""
@@ -92,7 +92,7 @@ DOCUMENTS: Final[Mapping[str, Callable[[LintReport], dict[str, Any]]]] = {"json"
 FORMATS: Final = ("text", "json", "github", "sarif")
 
 
-def _text_of(finding: Finding, source: Source | None) -> str:
+def _text_of(finding: Finding, source: SourceFile | None) -> str:
     head = escape_invisible(f"{finding.path}:{finding.line}:{finding.column}: {finding.code} {finding.message}")
     line = source.line(finding.line) if source else ""
     if not line.strip():

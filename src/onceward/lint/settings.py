@@ -28,7 +28,7 @@ CONFIG_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
-class Settings:
+class LintSettings:
     """Which codes are told, and where. Patterns are as in a shell, on paths relative to `root`."""
 
     codes: frozenset[str] | None = None
@@ -49,7 +49,7 @@ class Settings:
         """Whether that file is not looked at."""
         return any(self._matches(path, pattern) for pattern in self.exclude)
 
-    def with_typed(self, select: list[str], ignore: list[str]) -> Settings:
+    def with_typed(self, select: list[str], ignore: list[str]) -> LintSettings:
         """The settings after `--select` (in place of the file's) and `--ignore` (besides the file's)."""
         codes = matching_codes(select, "--select") if select else self.codes
         if ignore:
@@ -62,16 +62,16 @@ class Settings:
         return fnmatchcase(relative, pattern) or fnmatchcase(relative, f"{folder}/*")
 
 
-def find_settings(start: Path) -> Settings:
+def find_settings(start: Path) -> LintSettings:
     """The settings of the nearest pyproject.toml at or above a folder; the defaults if there is none."""
     for folder in (start.resolve(), *start.resolve().parents):
         file = folder / "pyproject.toml"
         if file.is_file():
             return read_settings(file)
-    return Settings()
+    return LintSettings()
 
 
-def read_settings(file: Path) -> Settings:
+def read_settings(file: Path) -> LintSettings:
     """The settings in a pyproject.toml. Raises ConfigurationError for what it does not know."""
     try:
         with file.open("rb") as opened:
@@ -91,7 +91,7 @@ def read_settings(file: Path) -> Settings:
     return _settings(table, f"{file}: [tool.onceward.lint]", file.parent)
 
 
-def _settings(table: dict[str, Any], where: str, root: Path) -> Settings:
+def _settings(table: dict[str, Any], where: str, root: Path) -> LintSettings:
     known = ("select", "ignore", "exclude", "per-file-ignores")
     for name in table:
         if name not in known:
@@ -99,7 +99,7 @@ def _settings(table: dict[str, Any], where: str, root: Path) -> Settings:
     per_file = table.get("per-file-ignores", {})
     if not isinstance(per_file, dict):
         raise ConfigurationError(f"{where} per-file-ignores must be a table of patterns, each with a list of codes")
-    settings = Settings(
+    settings = LintSettings(
         exclude=tuple(_texts(table.get("exclude", []), f"{where} exclude")),
         per_file_ignores={
             pattern: matching_codes(_texts(codes, f"{where} {pattern!r}"), f"{where} {pattern!r}")

@@ -22,7 +22,7 @@ _CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A text with its path, as it is shown in findings."""
 
     path: str
@@ -42,7 +42,7 @@ class Source:
         return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
 
 
-def read_source(path: Path, shown: str) -> Source | Finding:
+def read_source(path: Path, shown: str) -> SourceFile | Finding:
     """Read one file, or say why it cannot be read."""
     try:
         if path.is_dir() or (path.exists() and not path.is_file()):
@@ -68,7 +68,7 @@ def read_source(path: Path, shown: str) -> Source | Finding:
         return Finding(CANNOT_READ, shown, 1, 1, 2, f"{reason}. Save it as UTF-8, or exclude it")
     if "\0" in text:
         return Finding(CANNOT_READ, shown, 1, 1, 2, "has a null byte, so it is no text. Exclude it")
-    return Source(shown, text)
+    return SourceFile(shown, text)
 
 
 def _decode(content: bytes, *, declares_coding: bool) -> str:

@@ -19,7 +19,7 @@ from onceward.lint.python.pace_checks import check_pace
 from onceward.lint.python.retry_checks import check_unkeyed_retries
 from onceward.lint.python.rules import RULES
 from onceward.lint.python.status_checks import check_statuses
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 CODES: Final = frozenset(rule.code for rule in RULES)
 CHECKS: Final[tuple[Callable[[PythonFile], Iterator[Finding]], ...]] = (
@@ -36,7 +36,7 @@ LINES_MAX: Final = 50_000
 """Of one file: nobody wrote more by hand, and a tree of so many takes hundreds of megabytes."""
 
 
-def check_python(source: Source) -> Iterator[Finding]:
+def check_python(source: SourceFile) -> Iterator[Finding]:
     """What is wrong in one file, each place once for each code; a file that cannot be parsed is one finding."""
     if len(source.lines) > LINES_MAX:
         message = f"has more than {LINES_MAX:,} lines; nothing in it was checked. Exclude it if it is generated"

@@ -23,7 +23,7 @@ from onceward.lint.python.scopes import (
     evaluated_outside,
     self_attribute,
 )
-from onceward.lint.source_file import Source
+from onceward.lint.source_file import SourceFile
 
 DEPTH_MAX: Final = 12
 """Names behind names that are followed: more is no longer what a reader sees."""
@@ -45,7 +45,7 @@ _BUILTINS: Final = word_set(
 class PythonFile:
     """One parsed file: its tree, with parents, scopes and the meaning of names."""
 
-    def __init__(self, source: Source, tree: ast.Module) -> None:
+    def __init__(self, source: SourceFile, tree: ast.Module) -> None:
         self.source = source
         self.tree = tree
         self.nodes: list[ast.AST] = []

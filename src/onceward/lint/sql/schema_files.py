@@ -12,7 +12,7 @@ from typing import Any, Final
 from onceward._core.errors import ConfigurationError
 from onceward.lint.file_search import find_files
 from onceward.lint.findings import Finding
-from onceward.lint.source_file import Source, read_source
+from onceward.lint.source_file import SourceFile, read_source
 
 _DOWN_FILE: Final = re.compile(r"(?:^|[._-])down\.sql$|^U\d[\w.]*__", re.IGNORECASE)
 _MARK: Final = re.compile(
@@ -47,10 +47,10 @@ def is_downward(path: Path) -> bool:
     return _DOWN_FILE.search(path.name) is not None
 
 
-def read_migration(path: Path) -> Source | Finding:
+def read_migration(path: Path) -> SourceFile | Finding:
     """A file with what takes it back blanked out: what stands below `-- +goose Down` or `-- migrate:down`."""
     source = read_source(path, path.as_posix())
-    return source if isinstance(source, Finding) else Source(source.path, without_down(source.text))
+    return source if isinstance(source, Finding) else SourceFile(source.path, without_down(source.text))
 
 
 def without_down(text: str) -> str:

@@ -16,8 +16,8 @@ from onceward.lint.file_search import find_files
 from onceward.lint.findings import CANNOT_PARSE, TOO_LARGE, Finding
 from onceward.lint.ignores import DASHES
 from onceward.lint.lint_run import FINDINGS_MAX, LintReport, select_findings
-from onceward.lint.settings import Settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings
+from onceward.lint.source_file import SourceFile
 from onceward.lint.sql.insert_judge import Judge, Judgement
 from onceward.lint.sql.key_names import KeyNames
 from onceward.lint.sql.lexer import Dialect
@@ -85,7 +85,7 @@ class SqlReport:
 class SqlText:
     """A source with its statements, and lines and columns for their places."""
 
-    def __init__(self, source: Source, options: SqlOptions) -> None:
+    def __init__(self, source: SourceFile, options: SqlOptions) -> None:
         self.source = source
         self.options = _with_headers(source.text, options)
         self._starts = [0, *(one.end() for one in re.finditer(r"\r\n|\r|\n", source.text))]
@@ -200,11 +200,11 @@ def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]
 
 
 def lint_sql(
-    paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema, *, tests: bool = True
+    paths: Iterable[Path], settings: LintSettings, options: SqlOptions, schema: SqlSchema, *, tests: bool = True
 ) -> SqlReport:
     """Look at every file, each by itself against the schema. What takes a migration back is left out."""
     told: list[Finding] = []
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceFile] = {}
     found = SqlReport(LintReport((), 0, sources))
     files = 0
     for path in find_files(paths, SUFFIXES, settings.is_excluded, tests=tests):
@@ -226,10 +226,10 @@ def lint_sql(
     return found
 
 
-def lint_migration(paths: Iterable[Path], settings: Settings, options: SqlOptions, schema: SqlSchema) -> LintReport:
+def lint_migration(paths: Iterable[Path], settings: LintSettings, options: SqlOptions, schema: SqlSchema) -> LintReport:
     """Look at migration files as one sequence, on top of the schema that was there before."""
     told: list[Finding] = []
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceFile] = {}
     texts: list[SqlText] = []
     files = [path for path in ordered_files(paths) if not settings.is_excluded(path)]
     for path in files:
