@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -15,7 +14,9 @@ from onceward._core.fingerprint import fingerprint_canonical
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_function_installer as installer
 from onceward.stores import open_store
-from servers.postgres import PostgresServer
+
+if TYPE_CHECKING:  # The racers are processes of their own, and need no server's programs.
+    from servers.postgres import PostgresServer
 
 SCOPE = "test:functions"
 REQUEST = b"customer=7&amount=12.5000"
@@ -82,8 +83,3 @@ def make_tables(url: str) -> None:
     store = open_store(url)
     store.load(bytes(32))
     store.close()
-
-
-def namespace(row: Any) -> SimpleNamespace:
-    """A row whose fields can be changed."""
-    return SimpleNamespace(**row._asdict())

@@ -28,7 +28,7 @@ def left(url: str) -> tuple[int, int]:
 @pytest.mark.fault("functions-commit-without-settle")
 def test_a_claim_that_was_not_settled_cannot_be_committed(url: str, sql: Connection) -> None:
     """
-    Neither alone in autocommit, nor with rows, nor when the settle was rolled back: the commit says so, and nothing stays.
+    Neither alone in autocommit, nor with rows, nor when the settle was rolled back: the commit says so.
     """
     claim(sql, "k")
     sql.execute("INSERT INTO charges VALUES ('k', 'SQL')")

@@ -106,8 +106,8 @@ def compared(found: Any, fields: tuple[str, ...]) -> dict[str, Any]:
 @pytest.mark.fault("functions-fence-repeats")
 def test_every_record_is_decided_upon_as_python_does(url: str, sql: Connection) -> None:
     """
-    Whatever stands there: the verdict is that of `decide`; what is written is what `claim` and `settle` write; the fence
-    rises, and above what was purged.
+    Whatever stands there: the verdict is that of `decide`; what is written is what `claim` and `settle` write;
+    the fence rises, also above what was purged.
     """
     store = open_store(url)
     verdicts: Counter[str] = Counter()

@@ -187,7 +187,7 @@ def test_a_scope_that_cannot_be_one_is_refused(sql: Connection) -> None:
     It is the program's own, so it is an error and not an answer; the text of the scope is not shown.
     """
     for scope in (None, "", "a b", "Zoë", "x" * 256):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="^the scope ") as told:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=r"^the scope ") as told:
             claim(sql, "k", scope=scope)
         sql.rollback()
         assert not scope or scope not in str(told.value)
