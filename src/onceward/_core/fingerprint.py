@@ -66,8 +66,8 @@ def text_fields(fields: Mapping[str, str | None]) -> bytes:
     """
     The bytes of named texts, whatever their order: a request that other languages can spell alike.
 
-    `onceward_fields` in PostgreSQL makes the same bytes. Each name and text is UTF-8 with its length (8 bytes) in front,
-    sorted by the names' bytes; None has the length -1.
+    `onceward_fields` in PostgreSQL makes the same bytes. Each name and text is UTF-8 with its length (8 bytes) in
+    front, sorted by the names' bytes; None has the length -1.
     """
     if any(not isinstance(text, str | None) or not isinstance(name, str) for name, text in fields.items()):
         raise RequestInvalid("a field is a name and a text (or None); write numbers as you want them compared: '12.50'")

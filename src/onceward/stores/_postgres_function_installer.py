@@ -69,8 +69,8 @@ def _check_schema(look: Inspection) -> None:
     version = look.version()  # Refuses a later one.
     if version < flows.LATEST:
         raise SchemaMismatch(
-            f"{look.target.name} has schema version {version}, and the functions need {flows.LATEST}: run onceward store "
-            "migrate first"
+            f"{look.target.name} has schema version {version}, and the functions need {flows.LATEST}: run "
+            "onceward store migrate first"
         )
 
 

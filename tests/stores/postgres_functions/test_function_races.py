@@ -54,8 +54,8 @@ def test_the_second_caller_waits_and_is_answered_as_the_first_ended(
     url: str, first: str, second: str, ending: str
 ) -> None:
     """
-    After a commit it replays the winner and writes no row; after a rollback it is the one. Its transaction goes on: what
-    it had written before is committed.
+    After a commit it replays the winner and writes no row; after a rollback it is the one. Its transaction goes on:
+    what it had written before is committed.
     """
     with Gate(url, scope=SCOPE) as gate, ThreadPoolExecutor(1) as pool:
         speak: dict[str, Callable[[Connection], str]] = {
@@ -83,22 +83,24 @@ def test_the_second_caller_waits_and_is_answered_as_the_first_ended(
 @pytest.mark.parametrize("second", LANGUAGES)
 def test_the_loser_of_a_released_key_is_answered_from_the_winners_record(url: str, second: str) -> None:
     """
-    The key had been claimed before and let go, so the race is for a row that is there: it is locked, then looked at anew.
+    The key had been claimed before and let go, so the race is for a row: it is locked, then looked at anew.
     """
-    with Gate(url, scope=SCOPE) as gate, ThreadPoolExecutor(1) as pool:
-        with psycopg.connect(url) as one, psycopg.connect(url) as other:
-            charge(one, "k")
-            one.commit()
-            rows(
-                url, "UPDATE onceward_records SET state = 'released', codec = NULL, result = NULL; DELETE FROM charges"
-            )
-            won = charge(one, "k", "first")
-            speak = charge if second == "SQL" else lambda connection, key: in_python(gate, connection, key)
-            pending = pool.submit(speak, other, "k")
-            waited = wait_until_somebody_waits(url, pending)
-            one.commit()
-            answer = pending.result(PATIENCE)
-            other.commit()
+    with (
+        Gate(url, scope=SCOPE) as gate,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(url) as one,
+        psycopg.connect(url) as other,
+    ):
+        charge(one, "k")
+        one.commit()
+        rows(url, "UPDATE onceward_records SET state = 'released', codec = NULL, result = NULL; TRUNCATE charges")
+        won = charge(one, "k", "first")
+        speak = charge if second == "SQL" else lambda connection, key: in_python(gate, connection, key)
+        pending = pool.submit(speak, other, "k")
+        waited = wait_until_somebody_waits(url, pending)
+        one.commit()
+        answer = pending.result(PATIENCE)
+        other.commit()
 
     assert (won, waited, answer) == ("first", True, "first")
     assert rows(url, "SELECT attempt FROM onceward_records") == [(2,)]
