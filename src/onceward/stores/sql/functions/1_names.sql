@@ -89,7 +89,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'a field is named twice; name each once';
     END IF;
     RETURN coalesce((
-        SELECT string_agg(onceward_prefixed(name) || onceward_prefixed(one), '' ORDER BY convert_to(name, 'UTF8'))
+        SELECT string_agg( onceward_prefixed(name) || onceward_prefixed(one), '' ORDER BY convert_to(name, 'UTF8'))
         FROM unnest(names, texts) AS given(name, one)
     ), '');
 END
