@@ -59,7 +59,7 @@ FUNCTION_COMMANDS = (
             Argument("--remove", "take them out again; tables and records stay", action="store_true"),
             STORE,
         ),
-        examples=("onceward store install-functions --store postgresql://db.internal/shop  # exit 4",),
+        examples=("onceward store install-functions --sql --store sqlite:///agent.db  # exit 2",),
         exit_codes=exit_codes.TO_LIST,
         more="For stored procedures and other languages: the records are those of Python's gate.atomic. It is one "
         "transaction, and again does no harm.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -206,3 +207,26 @@ def test_the_example_does_what_it_says_twice_over(server: PostgresServer, tmp_pa
     assert "in Python:  {'status': 201, 'body': {'status': 'created'}}" in printed[0]
     assert "another charge with the same receipt: uq_charge_receipt" in printed[0]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("E24")
+@pytest.mark.fault("functions-route-without-lock")
+def test_the_page_for_database_teams_runs_and_names_the_two_routes_that_are_taken(url: str) -> None:
+    """
+    Its blocks of SQL run as they stand, twice over, with one charge; and both routes are in the very words of the
+    statements that run: the constraint with its violation handled, and the lock with a comparison.
+    """
+    page = (PAGES / "keep-the-contract-in-postgresql.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    rows(url, "DROP TABLE IF EXISTS charge CASCADE")
+    found = [rows(url, block) for _ in range(2) for block in blocks]
+    [(source,)] = rows(url, "SELECT prosrc FROM pg_proc WHERE proname = 'onceward_claim'")
+    said, done = (" ".join(text.split()) for text in (page, source))
+
+    assert rows(url, "SELECT count(*), sum(amount)::text FROM charge") == [(1, "12.5000")]
+    assert [row[1:4] for row in found[-1]] == [("live:charge:order-17", "settled", 1)]
+    assert "`INSERT ... ON CONFLICT (id) DO NOTHING`, judged by `onceward_records_pkey`" in said
+    assert "ON CONFLICT (id) DO NOTHING" in done
+    assert "`UPDATE ... WHERE version = ...` locks the row and compares" in said
+    assert "WHERE kept.id = its_id AND kept.version = standing.version" in done
+    assert "MERGE" not in done
