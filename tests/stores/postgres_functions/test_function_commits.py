@@ -70,10 +70,11 @@ def test_a_second_claim_in_the_same_transaction_is_in_flight(sql: Connection) ->
     The first has not settled, so nobody may run it again; once it has, the second replays.
     """
     first, second = claim(sql, "k"), claim(sql, "k")
+    assert (first.verdict, second.verdict) == ("fresh", "in_flight")
     settle(sql, first)
     third = claim(sql, "k")
 
-    assert (first.verdict, second.verdict, third.verdict, third.value) == ("fresh", "in_flight", "replay", CREATED)
+    assert (third.verdict, third.value) == ("replay", CREATED)
     assert second.detail == "it was claimed earlier in this very transaction"
 
 

@@ -69,11 +69,13 @@ def test_the_second_caller_waits_and_is_answered_as_the_first_ended(
             pending = pool.submit(speak[second], other)
             waited = wait_until_somebody_waits(url, pending)
             getattr(one, ending)()
-            answer = pending.result(PATIENCE)
-            other.commit()
+            error = pending.exception(PATIENCE)
+            answer = None if error else pending.result()
+            other.rollback() if error else other.commit()
     counts = dict(rows(url, "SELECT key || ' ' || who, count(*) FROM charges GROUP BY 1"))
     runner = first if ending == "commit" else second
 
+    assert error is None
     assert (won, waited, answer) == (first, True, runner)
     assert counts == {f"k {runner}": 1, "before it": 2 if ending == "commit" else 1}
     assert rows(url, "SELECT state, attempt FROM onceward_records") == [("settled", 1)]
@@ -83,7 +85,7 @@ def test_the_second_caller_waits_and_is_answered_as_the_first_ended(
 @pytest.mark.parametrize("second", LANGUAGES)
 def test_the_loser_of_a_released_key_is_answered_from_the_winners_record(url: str, second: str) -> None:
     """
-    The key had been claimed before and let go, so the race is for a row: it is locked, then looked at anew.
+    The key had been claimed before and let go, and both have seen that: the row is locked, and its version compared.
     """
     with (
         Gate(url, scope=SCOPE) as gate,
@@ -94,10 +96,11 @@ def test_the_loser_of_a_released_key_is_answered_from_the_winners_record(url: st
         charge(one, "k")
         one.commit()
         rows(url, "UPDATE onceward_records SET state = 'released', codec = NULL, result = NULL; TRUNCATE charges")
-        won = charge(one, "k", "first")
+        one.execute("SELECT FROM onceward_records FOR UPDATE")
         speak = charge if second == "SQL" else lambda connection, key: in_python(gate, connection, key)
         pending = pool.submit(speak, other, "k")
         waited = wait_until_somebody_waits(url, pending)
+        won = charge(one, "k", "first")
         one.commit()
         answer = pending.result(PATIENCE)
         other.commit()
