@@ -51,6 +51,7 @@ CREATE OR REPLACE FUNCTION onceward_settle(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $onceward$
 DECLARE
     kept text := coalesce(value::text, 'null');
+    read jsonb;
 BEGIN
     IF octet_length(kept) > 4194304 THEN
         RAISE EXCEPTION USING ERRCODE = 'program_limit_exceeded',
@@ -58,10 +59,13 @@ BEGIN
             HINT = 'Answer less, or an id under which the rest can be found.';
     END IF;
     -- Without the space between its parts, as Python writes it. Strings and numbers stay as they were spelled.
-    kept := regexp_replace(kept, E'("(?:[^"\\\\]|\\\\.)*")|[ \\t\\r\\n]+', E'\\1', 'g');
+    IF kept ~ E'[ \\t\\r\\n]' THEN
+        kept := regexp_replace(kept, E'("(?:[^"\\\\]|\\\\.)*")|[ \\t\\r\\n]+', E'\\1', 'g');
+    END IF;
     -- jsonb refuses half a character; Python reads numbers as doubles, and 128 levels.
-    IF jsonb_path_exists(kept::jsonb, 'strict $.**{128} ? (@.type() == "object" || @.type() == "array")')
-        OR jsonb_path_exists(kept::jsonb, 'strict $.** ? (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308)')
+    read := kept;
+    IF jsonb_path_exists(read, 'strict $.**{128} ? (@.type() == "object" || @.type() == "array")')
+        OR jsonb_path_exists(read, 'strict $.** ? (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308)')
     THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = 'the result nests deeper than 128 levels, or has a number that no double holds',
