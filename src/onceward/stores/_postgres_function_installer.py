@@ -38,7 +38,8 @@ class FunctionsMove(NamedTuple):
 def planned_script(url: str, *, remove: bool = False) -> str:
     """The SQL that `install` or `remove` would run in this database."""
     with inspecting(url) as look:
-        _check_schema(look)
+        if not remove:
+            _check_schema(look)
         place = find_place(look)
         refuse_newer(find_installed(look, place.schema).version)
         return removal_script(place) if remove else install_script(place)
