@@ -1,0 +1,1 @@
+"""The same for a function of yours."""
