@@ -53,7 +53,9 @@ def reasons_of(document: Mapping[str, Any], proofs: Mapping[str, Proof]) -> list
 
 def digest_of_bundle(document: Mapping[str, Any]) -> str:
     """The digest over everything in a bundle but the digest."""
-    return "sha256:" + sha256(canonical({name: value for name, value in document.items() if name != "digest"})).hexdigest()
+    return (
+        "sha256:" + sha256(canonical({name: value for name, value in document.items() if name != "digest"})).hexdigest()
+    )
 
 
 def read_bundle(path: Path) -> Any:

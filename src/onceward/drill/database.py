@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from onceward._core.errors import OncewardError
 from onceward.adapters.insert import insert_once
 from onceward.stores._store_kinds import scheme_of
 
@@ -22,10 +21,8 @@ KEY = ("worker_id", "idempotency_key")
 BUSY_SECONDS = 30.0
 
 
-class NotAllowed(OncewardError):
+class NotAllowed(Exception):
     """The drill may not make a table in this database."""
-
-    code = "drill_not_allowed"
 
 
 def is_sqlite(url: str) -> bool:

@@ -52,7 +52,7 @@ def run_drill(order: DrillOrder, tell: Tell) -> dict[str, Any]:
     with (
         working_folder() as folder,
         _drill_store(order.url, folder, tell) as (url, scope),
-        closing(NurseryKeeper()) as nurseries,
+        closing(NurseryKeeper(scheme_of(url))) as nurseries,
     ):
         setting = DrillSetting(url, scope, folder, nurseries, *order[2:])
         document = heading("embedded sqlite" if not order.url else scheme_of(order.url), order.seed)
@@ -85,7 +85,7 @@ def run_proof(proof: Proof, setting: DrillSetting) -> dict[str, Any]:
             with Bench(setting, name, guarded=guarded) as bench:
                 numbers[side] = proof.run(bench)
             where += [one for one in bench.said if one not in where]
-    except Exception as error:  # noqa: BLE001 - whatever a proof meets, the others are run
+    except Exception as error:  # Whatever a proof meets, the others are run.
         broke = f"{type(error).__name__}: {error}"[:500]
     about = {"name": proof.name, "shows": proof.shows, "without": proof.without, "where": where, "broke": broke}
     return {**about, "milliseconds": round((REAL.monotonic() - began) * 1000), **numbers}

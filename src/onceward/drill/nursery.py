@@ -13,19 +13,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
-
-from onceward._core.errors import OncewardError
 
 COMMAND = (sys.executable, "-m", "onceward.drill.nursery_process")
 PATIENCE_SECONDS = 300.0
 """For a nursery that says nothing at all: its own limits are shorter."""
 
 
-class DrillBroken(OncewardError):
+class DrillBroken(Exception):
     """The drill itself could not go on; nothing is known about what it was to prove."""
-
-    code = "drill_broken"
 
 
 class ChildEnd(NamedTuple):
@@ -51,13 +48,14 @@ class ChildEnd(NamedTuple):
 class NurseryKeeper:
     """One nursery for all proofs, started when the first needs it, and anew after one that went wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str = "") -> None:
+        self._scheme = scheme
         self._nursery: Nursery | None = None
 
     def get(self) -> Nursery:
         """The nursery."""
         if self._nursery is None:
-            self._nursery = Nursery()
+            self._nursery = Nursery(self._scheme)
         return self._nursery
 
     def close(self) -> None:
@@ -70,14 +68,14 @@ class NurseryKeeper:
 class Nursery:
     """The warm process, from outside. Everything that it started is gone once it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str = "") -> None:
         # Its session is its own: Ctrl-C is for the drill, which ends this one in order.
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            COMMAND,
+            [*COMMAND, scheme],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(one or str(Path.cwd()) for one in sys.path)},
             start_new_session=True,
         )
         self._heard: queue.Queue[dict[str, Any]] = queue.Queue()

@@ -1,7 +1,7 @@
 """
 The nursery: a warm process that forks a child for each task it is sent, and says how each of them ended.
 
-    python -m onceward.drill.nursery_process        started by `nursery.py`, which speaks JSON lines with it
+    python -m onceward.drill.nursery_process [SCHEME]       started by `nursery.py`, which speaks JSON lines with it
 
 A line in is a list of tasks, which run at the same time; lines out are what became of them. Forking takes
 milliseconds, where starting Python takes a third of a second. It has one thread, so that forking is safe. Its end is
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.runtime.environment import REAL
+from onceward.stores._store_kinds import kind_of
 
 LIMIT_SECONDS = 120.0
 """For a task that does not say how long it may take: for hanging only."""
@@ -94,11 +95,13 @@ class _Child:
         return before != (self.printed, len(self.pipes[pipe]))
 
 
-def main() -> int:
-    """Serve until the input ends."""
+def main(scheme: str = "") -> int:
+    """Serve until the input ends. `scheme` is that of the store, whose driver is imported once for all."""
     from onceward.drill.sender import WORKS
     from onceward.drill.target.target_child import WORKS as TARGET_WORKS
 
+    if scheme:
+        kind_of(f"{scheme}://")
     _take_in_orphans()
     say({"ready": True})
     for line in iter(sys.stdin.buffer.readline, b""):
@@ -160,9 +163,7 @@ def _notice(running: dict[int, _Child]) -> bool:
     return told
 
 
-def _forked(
-    number: int, task: dict[str, Any], works: dict[str, Work], ready: int, go: tuple[int, int]
-) -> _Child:
+def _forked(number: int, task: dict[str, Any], works: dict[str, Work], ready: int, go: tuple[int, int]) -> _Child:
     report_out, report_in = os.pipe()
     output_out, output_in = os.pipe()
     pid = os.fork()
@@ -183,7 +184,7 @@ def _forked(
         done = works[task["do"]](task | {"report_to": report_in}, Pistol(ready, go[0]))
         send_report(report_in, done)
         code = 0
-    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
+    except BaseException as error:  # Whatever it is, this process ends here.
         with suppress(OSError):
             send_report(report_in, {"broke": f"{type(error).__name__}: {error}"[:2_000]})
     finally:
@@ -237,4 +238,4 @@ def _take_in_orphans() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -47,7 +47,7 @@ class Judgement(NamedTuple):
 
     holds: bool
     why: tuple[str, ...] = ()
-    """Every claim that does not hold, with the numbers; empty if the proof holds."""
+    """Every claim that does not hold, the first with the numbers; empty if the proof holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,9 @@ class Proof:
 
     def judge(self, guarded: Numbers, control: Numbers) -> Judgement:
         """What the numbers of both runs come to."""
-        why = [f"{claim.says}: not so ({_shown(guarded)})" for claim in self.claims if not _true(claim.holds, guarded)]
+        why = [f"{claim.says}: not so" for claim in self.claims if not _true(claim.holds, guarded)]
+        if why:
+            why[0] += f" ({_shown(guarded)})"
         if not _true(self.doubles, control):
             why.append(
                 f"void: without {self.without} nothing doubled ({_shown(control)}), so the proof could not have failed"

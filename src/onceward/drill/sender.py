@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,18 @@ from onceward.runtime import failpoints
 EFFECT = failpoints.declare("drill.effect.after", "a drill's effect took place, and its function has not returned")
 
 
+LEFT_OUT = "renew."
+"""Renewals come when a machine is slow, and not when it is not: no boundary that a run can be sure to meet."""
+
+
 def arm(task: dict[str, Any]) -> None:
-    """Arm the failpoint that a task names, if it names one."""
+    """Arm the failpoint that a task names, if it names one; or, to find out which there are, note every hit."""
     if task.get("at"):
-        failpoints.arm(task["at"], task.get("action", "kill"))
+        failpoints.arm(task["at"], task.get("action", "kill"), skip=task.get("skip", 0))
+    elif "hits" in task:
+        for name in failpoints.CATALOGUE:
+            if not name.startswith(LEFT_OUT):
+                failpoints.arm(name, partial(task["hits"].append, name))
 
 
 def send(task: dict[str, Any], _: Pistol) -> dict[str, Any]:
@@ -40,13 +49,13 @@ def send(task: dict[str, Any], _: Pistol) -> dict[str, Any]:
     with open_gate(task["url"], task["scope"], guarantee="keyed", lease=task["lease"]) as gate:
         arm(task)
         try:
-            return {"answer": gate.run(key, charge, request=task["request"])}
+            return {"answer": gate.run(key, charge, request=task["request"]), "hits": task.get("hits")}
         except OwnershipLost as lost:
             return {"lost": lost.outcome.value if lost.outcome else None}
 
 
 def send_atomic(task: dict[str, Any], _: Pistol) -> dict[str, Any]:
-    """Write a row and its record in one transaction; or, past the gate, the row alone."""
+    """Write a row and its record in one transaction."""
     key, row = task["key"], {"worker_id": "drill", "idempotency_key": task["key"], "amount": "12.50"}
     with closing(connect(task["url"])) as connection, open_gate(task["url"], task["scope"]) as gate:
         table = DrillTable(connection, task["table"], constrained=False)
@@ -57,7 +66,7 @@ def send_atomic(task: dict[str, Any], _: Pistol) -> dict[str, Any]:
             return {"booked": key}
 
         arm(task)
-        return {"answer": gate.atomic(connection, key, book, request=task["request"])}
+        return {"answer": gate.atomic(connection, key, book, request=task["request"]), "hits": task.get("hits")}
 
 
 def race(task: dict[str, Any], pistol: Pistol) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The late finisher: stopped past its lease, overtaken, and woken. It changes nothing, and hears the winner's answer."""
+"""The late finisher: stopped past its lease, overtaken, woken. It changes nothing, and hears the winner's answer."""
 
 from __future__ import annotations
 

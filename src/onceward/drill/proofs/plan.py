@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from onceward._core.errors import NothingHappened
 from onceward.drill.bench import Bench
 from onceward.drill.proof import ONE_EFFECT, Claim, Numbers, Proof
-from onceward._core.errors import NothingHappened
 
 STEPS = ("charge", "ship", "mail")
 

@@ -109,11 +109,14 @@ def _locked_file(bench: Bench) -> Iterator[Line]:
     bench.gate(url).records.get("made")
     with closing(sqlite3.connect(bench.folder / "away.db", isolation_level=None, check_same_thread=False)) as other:
 
+        def cut() -> None:
+            other.execute("BEGIN EXCLUSIVE")
+
         def restore() -> None:
             if other.in_transaction:
                 other.execute("ROLLBACK")
 
-        yield Line(f"{url}?busy=0.1", lambda: other.execute("BEGIN EXCLUSIVE") and None, restore)
+        yield Line(f"{url}?busy=0.1", cut, restore)
         restore()
 
 

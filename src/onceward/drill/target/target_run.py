@@ -1,0 +1,230 @@
+"""
+The drill of a function: which calls are made, in which order, and what the watch counted after each of them.
+
+    once            to find its lines, the failpoints of its gate, and how many effects one call has
+    again           the same call a second time
+    five at once    the same call, in five processes
+    killed at ...   for every place: a call that is killed there, and two retries
+    two calls       with other arguments: the control, which must have twice the effects
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from onceward._core.errors import ConfigurationError
+from onceward.drill.bundle import sealed
+from onceward.drill.drill_run import Tell, heading
+from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery
+from onceward.drill.target.target_proof import TARGET
+from onceward.drill.target.watches import Watch
+from onceward.runtime.environment import REAL, SeededRandom
+
+FRESH = "{n}"
+"""In the arguments: a fresh number for each operation."""
+POINTS = 40
+TOGETHER = 5
+RETRIES = 2
+SECONDS = 30.0
+_DOUBT = ("in_doubt", "outcome_unknown")
+
+
+class TargetOrder(NamedTuple):
+    """Which function is drilled, and how."""
+
+    target: str
+    arguments: Any
+    """A list, or an object by name; `{n}` in its texts becomes a fresh number for each operation."""
+    watch: Watch
+    seconds: float = SECONDS
+    """That one call may take."""
+    points: int = POINTS
+    """Places to be killed at, at most."""
+    seed: int = 1
+
+    @property
+    def runs_max(self) -> int:
+        """How often the function may be run."""
+        return 1 + RETRIES + TOGETHER + 2 + self.points * (1 + RETRIES)
+
+
+class Place(NamedTuple):
+    """A place to be killed at."""
+
+    what: str
+    task: dict[str, Any]
+
+
+def run_target(order: TargetOrder, tell: Tell) -> dict[str, Any]:
+    """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
+    began = REAL.monotonic()
+    order.watch.count()
+    nursery = Nursery()
+    try:
+        drill = _TargetDrill(order, nursery, tell)
+        looked = drill.look()
+        entry: dict[str, Any] = {"name": TARGET.name, "shows": TARGET.shows, "without": TARGET.without,
+                 "where": [f"{order.target}, watched: {order.watch.about}"], "broke": None,
+                 "guarded": {}, "control": {}}  # fmt: skip
+        try:
+            entry["guarded"], entry["control"] = drill.run(looked)
+        except (DrillBroken, ConfigurationError) as error:
+            entry["broke"] = str(error)
+    finally:
+        nursery.close()
+    milliseconds = round((REAL.monotonic() - began) * 1000)
+    document = heading("its own", order.seed) | {
+        "guard": "on", "chosen": [TARGET.name], "milliseconds": milliseconds, "leftOut": {},
+        "proofs": [entry | {"milliseconds": milliseconds}],
+    }  # fmt: skip
+    return sealed(document, {TARGET.name: TARGET})
+
+
+class _TargetDrill:
+    """One drill of one function."""
+
+    def __init__(self, order: TargetOrder, nursery: Nursery, tell: Tell) -> None:
+        self._order, self._nursery, self._tell = order, nursery, tell
+        self._random = SeededRandom(order.seed)
+        self._fresh = int.from_bytes(REAL.random(5), "big")
+        self._runs = 0
+        self._file = ""
+
+    def look(self) -> dict[str, Any]:
+        """What the target is; refused if it cannot be drilled."""
+        [end] = self._nursery.run([self._task("target_look", self._arguments())])
+        report = end.report
+        if end.late:
+            raise ConfigurationError(f"{self._order.target}: importing it took more than {self._order.seconds:g} s")
+        if report is None or "broke" in report:
+            shown = f" It printed: {end.output[-300:]!r}" if end.output else ""
+            raise ConfigurationError(
+                f"{self._order.target}: importing it ended the process (exit code {end.code}).{shown}"
+            )
+        if "unfit" in report:
+            raise ConfigurationError(f"{self._order.target}: {report['unfit']}")
+        self._file = report["file"]
+        return report
+
+    def run(self, looked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Every call; the numbers of the drill and of its control."""
+        first = self._arguments()
+        one, end = self._sent([first], notes=True)
+        self._check_first(one, end)
+        report = end.report or {}
+        again, _ = self._sent([first])
+        tries = [self._tried("again", one + again)]
+        identities = FRESH in str(self._order.arguments)
+        if not identities and again == 0:
+            raise DrillBroken(
+                "its second run had no effect, as it should be. To be killed at every place it needs a new operation "
+                "each time: put {n} into a text of --args, and a fresh number takes its place"
+            )
+        other = self._arguments()
+        together, _ = self._sent([other] * TOGETHER, together=True)
+        tries.append(self._tried(f"{TOGETHER} at once", together))
+        places = self._places(report)
+        for number, place in enumerate(places, 1):
+            self._tell(f"{number} of {len(places)}: {place.what}")
+            tries.append(self._killed(place))
+        control = {"operations": one, "effects": one + again}
+        if identities:
+            two = [self._sent([self._arguments()])[0] for _ in range(2)]
+            control = {"operations": one, "effects": sum(two)}
+        numbers = {"effectsOfOne": one, "points": len(places), "runs": self._runs, "gated": int(looked["gated"])}
+        return {**numbers, "tries": tries, "line": self._guilty(tries, one)}, control
+
+    def _check_first(self, effects: int, end: ChildEnd) -> None:
+        report = end.report or {}
+        if end.late:
+            raise DrillBroken(f"its first run did not end within {self._order.seconds:g} s (--limit); it was killed")
+        if end.report is None:
+            raise DrillBroken(f"its first run ended the process (exit code {end.code}) before it returned")
+        if report.get("live") or report.get("broke"):
+            raise DrillBroken(report.get("raised") or report["broke"])
+        if report["raised"]:
+            raise DrillBroken(f"its first run raised {report['raised']}")
+        if effects <= 0:
+            raise DrillBroken(
+                f"its first run had no effect that the watch could see ({self._order.watch.about}); name with --watch "
+                "what the function changes"
+            )
+
+    def _killed(self, place: Place) -> dict[str, Any]:
+        """A call that is killed at a place, and two retries."""
+        arguments = self._arguments()
+        before, end = self._sent([arguments], **place.task)
+        report = end.report or {}
+        last = abs(report["lines"][-1]) if report.get("lines") else 0
+        tried = self._tried(place.what, before) | {
+            "killed": int(end.was_killed),
+            "effectsAtKill": before,
+            "after": last,
+        }
+        for _ in range(RETRIES):
+            more, again = self._sent([arguments])
+            tried["effects"] += more
+            tried["inDoubt"] |= int((again.report or {}).get("code") in _DOUBT)
+        return tried
+
+    def _tried(self, what: str, effects: int) -> dict[str, Any]:
+        return {"what": what, "effects": effects, "inDoubt": 0}
+
+    def _sent(self, calls: Sequence[Any], **more: Any) -> tuple[int, ChildEnd]:
+        """Call the function, once for each of these arguments and all at once; the effects, and how the last ended."""
+        before = self._order.watch.count()
+        ends = self._nursery.run([self._task("target_call", one, **more) for one in calls])
+        self._runs += len(calls)
+        return self._order.watch.count() - before, ends[-1]
+
+    def _task(self, do: str, arguments: Any, **more: Any) -> dict[str, Any]:
+        by_name = isinstance(arguments, dict)
+        both = {"args": [] if by_name else arguments, "kwargs": arguments if by_name else {}}
+        return {"do": do, "target": self._order.target, "limit": self._order.seconds, **both, **more}
+
+    def _arguments(self) -> Any:
+        """The arguments of a new operation."""
+        self._fresh += 1
+        return _filled(self._order.arguments, str(self._fresh))
+
+    def _places(self, report: dict[str, Any]) -> list[Place]:
+        """Where to be killed: the gate's failpoints, and the first time that each line is reached."""
+        seen: Counter[str] = Counter()
+        places = []
+        for name in report["hits"]:
+            places.append(Place(f"killed at {name}", {"failpoint": name, "skip": seen[name]}))
+            seen[name] += 1
+        reached: set[int] = set()
+        for index, line in enumerate(report["lines"]):
+            if line not in reached:
+                reached.add(line)
+                where = f"before line {line}" if line > 0 else f"after line {-line}, as it returns"
+                places.append(Place(f"killed {where}", {"kill_at": index}))
+        if len(places) > self._order.points:
+            chosen = sorted(self._random.sample(range(len(places)), self._order.points))
+            places = [places[index] for index in chosen]
+        return places
+
+    def _guilty(self, tries: list[dict[str, Any]], one: int) -> dict[str, Any] | None:
+        """The line after which the effect is there, if a retry doubles it."""
+        if all(tried["effects"] <= one for tried in tries):
+            return None
+        for tried in tries:
+            if tried.get("effectsAtKill", 0) > 0 and tried["after"]:
+                text = linecache.getline(self._file, tried["after"]).strip()
+                return {"number": tried["after"], "text": text[:120]}
+        return None
+
+
+def _filled(value: Any, number: str) -> Any:
+    match value:
+        case str():
+            return value.replace(FRESH, number)
+        case list():
+            return [_filled(one, number) for one in value]
+        case dict():
+            return {name: _filled(one, number) for name, one in value.items()}
+    return value
