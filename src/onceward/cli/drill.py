@@ -101,7 +101,8 @@ def _drill_target(args: argparse.Namespace) -> dict[str, Any]:
     )
     if not args.yes:
         raise exit_codes.UsageError(f"{notice}. Name a test environment, and add --yes")
-    print_note(notice)
+    if not args.json:
+        print_note(notice)
     return run_target(order, _progress)
 
 
@@ -142,8 +143,9 @@ def _print_document(document: dict[str, Any]) -> None:
         table = KNOWN[entry["name"]].table
         if table is not None and not entry["broke"]:
             print_text("\n" + format_table(*table(entry["guarded"]), limit=None))
-        if line := entry["guarded"].get("line"):
-            print_text(f"\nline {line['number']} doubles: {escape_invisible(line['text'])}")
+        doubts = sum(tried["inDoubt"] for tried in entry["guarded"].get("tries", ()))
+        if doubts:
+            print_text(f"\nin doubt after {doubts} of these: nothing doubles there, and somebody has to decide")
     print_text("")
     _print_verdict(document)
 

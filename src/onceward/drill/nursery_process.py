@@ -181,7 +181,7 @@ def _forked(number: int, task: dict[str, Any], works: dict[str, Work], ready: in
         for old, new in ((nowhere, 0), (output_in, 1), (output_in, 2)):
             os.dup2(old, new)
         os.close(go[1])
-        done = works[task["do"]](task | {"report_to": report_in}, Pistol(ready, go[0]))
+        done = works[task["do"]](task, Pistol(ready, go[0]))
         send_report(report_in, done)
         code = 0
     except BaseException as error:  # Whatever it is, this process ends here.

@@ -50,6 +50,12 @@ class Judgement(NamedTuple):
     """Every claim that does not hold, the first with the numbers; empty if the proof holds."""
 
 
+def scalars(numbers: Numbers) -> str:
+    """The numbers in one line, those that are neither objects nor lists of them."""
+    shown = [f"{name} {value}" for name, value in numbers.items() if "{" not in str(value)]
+    return ", ".join(shown)[:300] or "no numbers"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Proof:
     """One proof: data and a function."""
@@ -69,14 +75,17 @@ class Proof:
     table: Callable[[Numbers], tuple[tuple[str, ...], list[tuple[object, ...]]]] | None = None
     """The numbers as a table (headings and rows), if a person wants to see them."""
 
+    explain: Callable[[Numbers], str] = scalars
+    """What to say of the numbers if a claim about them does not hold."""
+
     def judge(self, guarded: Numbers, control: Numbers) -> Judgement:
         """What the numbers of both runs come to."""
         why = [f"{claim.says}: not so" for claim in self.claims if not _true(claim.holds, guarded)]
         if why:
-            why[0] += f" ({_shown(guarded)})"
+            why[0] += f" ({_explained(self.explain, guarded)})"
         if not _true(self.doubles, control):
             why.append(
-                f"void: without {self.without} nothing doubled ({_shown(control)}), so the proof could not have failed"
+                f"void: without {self.without} nothing doubled ({scalars(control)}), so the proof could not have failed"
             )
         return Judgement(not why, tuple(why))
 
@@ -89,5 +98,8 @@ def _true(holds: Callable[[Numbers], bool], numbers: Numbers) -> bool:
         return False
 
 
-def _shown(numbers: Numbers) -> str:
-    return ", ".join(f"{name} {value}" for name, value in numbers.items())[:300] or "no numbers"
+def _explained(explain: Callable[[Numbers], str], numbers: Numbers) -> str:
+    try:
+        return explain(numbers)
+    except (LookupError, TypeError, ValueError):
+        return scalars(numbers)

@@ -98,8 +98,10 @@ def race_here(task: dict[str, Any], wait: Any) -> dict[str, Any]:
         threads = [threading.Thread(target=racer, args=(f"{task['name']}-{n}",)) for n in range(task["threads"])]
         for thread in threads:
             thread.start()
-        wait()
-        begin.set()
+        try:
+            wait()
+        finally:
+            begin.set()
         for thread in threads:
             thread.join()
     return {"answers": sorted({value for value, _ in answers}), "replayed": sum(replayed for _, replayed in answers),

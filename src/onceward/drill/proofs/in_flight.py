@@ -36,16 +36,19 @@ def _run(bench: Bench) -> Numbers:
         waiting.set()
         return "a duplicate"
 
+    refused = 0
     with ThreadPoolExecutor(2) as senders:
-        first = senders.submit(bench.send, gate, key, slow)
-        running.wait(_PATIENCE_SECONDS)
-        refused = 0
         try:
-            bench.send(other, key, quick, in_flight="refuse")
-        except InFlight:
-            refused = 1
-        second = senders.submit(bench.send, other, key, quick)
-        answers = [one.result()[0] for one in (first, second)]
+            first = senders.submit(bench.send, gate, key, slow)
+            running.wait(_PATIENCE_SECONDS)
+            try:
+                bench.send(other, key, quick, in_flight="refuse")
+            except InFlight:
+                refused = 1
+            second = senders.submit(bench.send, other, key, quick)
+            answers = [one.result()[0] for one in (first, second)]
+        finally:
+            waiting.set()  # Whatever happened here, nobody is kept waiting.
     return {"operations": 1, "effects": bench.book.count(key), "refused": refused, "answers": len(set(answers))}
 
 

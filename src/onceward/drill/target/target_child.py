@@ -23,7 +23,7 @@ from typing import Any
 
 from onceward._core.codec import message_of, type_name
 from onceward._core.errors import ConfigurationError, OncewardError
-from onceward.drill.nursery_process import Pistol, Work, send_report
+from onceward.drill.nursery_process import Pistol, Work
 from onceward.drill.sender import LEFT_OUT
 from onceward.gate.call_factory import CallFactory
 from onceward.gate.function_inspection import find_published, is_async
@@ -136,7 +136,6 @@ class Tracer:
         self.lines: list[int] = []
         self._file = file
         self._kill_at: int | None = task.get("kill_at")
-        self._report_to: int = task["report_to"]
         self._on = bool(file) and (self._kill_at is not None or bool(task.get("notes")))
         self._count = 0
 
@@ -158,7 +157,6 @@ class Tracer:
         if event == "line" or event == "return":
             line = frame.f_lineno if event == "line" else -frame.f_lineno
             if self._count == self._kill_at:
-                send_report(self._report_to, {"killed_before": line, "lines": self.lines[-1:]})
                 os.kill(os.getpid(), signal.SIGKILL)
             self._count += 1
             if len(self.lines) < EVENTS_MAX:
@@ -187,6 +185,8 @@ def watch_scopes() -> None:
 
 def described(error: BaseException) -> str:
     """An error in one line."""
+    if isinstance(error, LiveScope):
+        return str(error)
     return f"{type_name(type(error))}: {' '.join(message_of(error).split())}"[:MESSAGE_CHARACTERS_MAX]
 
 

@@ -1,9 +1,10 @@
 """
 The drill of a function: which calls are made, in which order, and what the watch counted after each of them.
 
-    once            to find its lines, the failpoints of its gate, and how many effects one call has
+    once            how many effects one call has
     again           the same call a second time
     five at once    the same call, in five processes
+    traced          to find its lines, and the failpoints of its gate
     killed at ...   for every place: a call that is killed there, and two retries
     two calls       with other arguments: the control, which must have twice the effects
 """
@@ -11,14 +12,17 @@ The drill of a function: which calls are made, in which order, and what the watc
 from __future__ import annotations
 
 import linecache
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward.drill.bundle import sealed
 from onceward.drill.drill_run import Tell, heading
-from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery
+from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery, NurseryKeeper
+from onceward.drill.target.target_child import EVENTS_MAX
 from onceward.drill.target.target_proof import TARGET
 from onceward.drill.target.watches import Watch
 from onceward.runtime.environment import REAL, SeededRandom
@@ -48,7 +52,7 @@ class TargetOrder(NamedTuple):
     @property
     def runs_max(self) -> int:
         """How often the function may be run."""
-        return 1 + RETRIES + TOGETHER + 2 + self.points * (1 + RETRIES)
+        return 2 + TOGETHER + 3 + self.points * (1 + RETRIES) + EVENTS_MAX.bit_length()
 
 
 class Place(NamedTuple):
@@ -60,26 +64,25 @@ class Place(NamedTuple):
 
 def run_target(order: TargetOrder, tell: Tell) -> dict[str, Any]:
     """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
+    with closing(NurseryKeeper()) as nurseries:
+        return drill_target(order, nurseries.get(), tell)
+
+
+def drill_target(order: TargetOrder, nursery: Nursery, tell: Tell) -> dict[str, Any]:
+    """The same, with processes from this nursery."""
     began = REAL.monotonic()
     order.watch.count()
-    nursery = Nursery()
+    drill = _TargetDrill(order, nursery, tell)
+    looked = drill.look()
+    entry: dict[str, Any] = {"name": TARGET.name, "shows": TARGET.shows, "without": TARGET.without, "broke": None}
+    entry |= {"where": [f"{order.target}, watched: {order.watch.about}"], "guarded": {}, "control": {}}
     try:
-        drill = _TargetDrill(order, nursery, tell)
-        looked = drill.look()
-        entry: dict[str, Any] = {"name": TARGET.name, "shows": TARGET.shows, "without": TARGET.without,
-                 "where": [f"{order.target}, watched: {order.watch.about}"], "broke": None,
-                 "guarded": {}, "control": {}}  # fmt: skip
-        try:
-            entry["guarded"], entry["control"] = drill.run(looked)
-        except (DrillBroken, ConfigurationError) as error:
-            entry["broke"] = str(error)
-    finally:
-        nursery.close()
-    milliseconds = round((REAL.monotonic() - began) * 1000)
-    document = heading("its own", order.seed) | {
-        "guard": "on", "chosen": [TARGET.name], "milliseconds": milliseconds, "leftOut": {},
-        "proofs": [entry | {"milliseconds": milliseconds}],
-    }  # fmt: skip
+        entry["guarded"], entry["control"] = drill.run(looked)
+    except (DrillBroken, ConfigurationError) as error:
+        entry["broke"] = str(error)
+    entry["milliseconds"] = round((REAL.monotonic() - began) * 1000)
+    document = heading("its own", order.seed) | {"guard": "on", "chosen": [TARGET.name], "leftOut": {}}
+    document |= {"milliseconds": entry["milliseconds"], "proofs": [entry]}
     return sealed(document, {TARGET.name: TARGET})
 
 
@@ -90,7 +93,7 @@ class _TargetDrill:
         self._order, self._nursery, self._tell = order, nursery, tell
         self._random = SeededRandom(order.seed)
         self._fresh = int.from_bytes(REAL.random(5), "big")
-        self._runs = 0
+        self._runs = self._orphans = 0
         self._file = ""
 
     def look(self) -> dict[str, Any]:
@@ -112,9 +115,8 @@ class _TargetDrill:
     def run(self, looked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Every call; the numbers of the drill and of its control."""
         first = self._arguments()
-        one, end = self._sent([first], notes=True)
+        one, end = self._sent([first])
         self._check_first(one, end)
-        report = end.report or {}
         again, _ = self._sent([first])
         tries = [self._tried("again", one + again)]
         identities = FRESH in str(self._order.arguments)
@@ -123,9 +125,13 @@ class _TargetDrill:
                 "its second run had no effect, as it should be. To be killed at every place it needs a new operation "
                 "each time: put {n} into a text of --args, and a fresh number takes its place"
             )
-        other = self._arguments()
-        together, _ = self._sent([other] * TOGETHER, together=True)
+        together, _ = self._sent([self._arguments()] * TOGETHER, together=True)
         tries.append(self._tried(f"{TOGETHER} at once", together))
+        # Not from the first call, which may have made a store's tables: no other one goes there.
+        _, noted = self._sent([self._arguments()], notes=True)
+        report = noted.report or {}
+        if "lines" not in report:
+            raise DrillBroken(f"its lines could not be found: traced, it ended with exit code {noted.code}")
         places = self._places(report)
         for number, place in enumerate(places, 1):
             self._tell(f"{number} of {len(places)}: {place.what}")
@@ -134,13 +140,20 @@ class _TargetDrill:
         if identities:
             two = [self._sent([self._arguments()])[0] for _ in range(2)]
             control = {"operations": one, "effects": sum(two)}
-        numbers = {"effectsOfOne": one, "points": len(places), "runs": self._runs, "gated": int(looked["gated"])}
-        return {**numbers, "tries": tries, "line": self._guilty(tries, one)}, control
+        doubles = any(tried["effects"] > one for tried in tries)
+        line = self._guilty(report["lines"]) if doubles else None
+        numbers = {"effectsOfOne": one, "points": len(places), "runs": self._runs, "gated": int(looked["gated"]),
+                   "orphans": self._orphans}  # fmt: skip
+        sums = {"operations": one * len(tries), "effects": sum(tried["effects"] for tried in tries)}
+        return {**sums, **numbers, "tries": tries, "line": line}, control
 
     def _check_first(self, effects: int, end: ChildEnd) -> None:
         report = end.report or {}
         if end.late:
-            raise DrillBroken(f"its first run did not end within {self._order.seconds:g} s (--limit); it was killed")
+            printed = f", having printed {end.printed:,} bytes" if end.printed else ""
+            raise DrillBroken(
+                f"its first run did not end within {self._order.seconds:g} s (--limit){printed}; it was killed"
+            )
         if end.report is None:
             raise DrillBroken(f"its first run ended the process (exit code {end.code}) before it returned")
         if report.get("live") or report.get("broke"):
@@ -157,13 +170,7 @@ class _TargetDrill:
         """A call that is killed at a place, and two retries."""
         arguments = self._arguments()
         before, end = self._sent([arguments], **place.task)
-        report = end.report or {}
-        last = abs(report["lines"][-1]) if report.get("lines") else 0
-        tried = self._tried(place.what, before) | {
-            "killed": int(end.was_killed),
-            "effectsAtKill": before,
-            "after": last,
-        }
+        tried = self._tried(place.what, before) | {"killed": int(end.was_killed), "effectsAtKill": before}
         for _ in range(RETRIES):
             more, again = self._sent([arguments])
             tried["effects"] += more
@@ -178,6 +185,7 @@ class _TargetDrill:
         before = self._order.watch.count()
         ends = self._nursery.run([self._task("target_call", one, **more) for one in calls])
         self._runs += len(calls)
+        self._orphans += self._nursery.orphans
         return self._order.watch.count() - before, ends[-1]
 
     def _task(self, do: str, arguments: Any, **more: Any) -> dict[str, Any]:
@@ -195,7 +203,8 @@ class _TargetDrill:
         seen: Counter[str] = Counter()
         places = []
         for name in report["hits"]:
-            places.append(Place(f"killed at {name}", {"failpoint": name, "skip": seen[name]}))
+            nth = f" #{seen[name] + 1}" if seen[name] else ""
+            places.append(Place(f"killed at {name}{nth}", {"failpoint": name, "skip": seen[name]}))
             seen[name] += 1
         reached: set[int] = set()
         for index, line in enumerate(report["lines"]):
@@ -208,15 +217,17 @@ class _TargetDrill:
             places = [places[index] for index in chosen]
         return places
 
-    def _guilty(self, tries: list[dict[str, Any]], one: int) -> dict[str, Any] | None:
-        """The line after which the effect is there, if a retry doubles it."""
-        if all(tried["effects"] <= one for tried in tries):
+    def _guilty(self, lines: list[int]) -> dict[str, Any] | None:
+        """The line that has the effect: killed before it there is none yet, killed after it there is. By halves."""
+
+        def is_there(index: int) -> bool:
+            return self._sent([self._arguments()], kill_at=index)[0] > 0
+
+        first = bisect_left(range(len(lines)), True, key=is_there)
+        if not 0 < first <= len(lines):
             return None
-        for tried in tries:
-            if tried.get("effectsAtKill", 0) > 0 and tried["after"]:
-                text = linecache.getline(self._file, tried["after"]).strip()
-                return {"number": tried["after"], "text": text[:120]}
-        return None
+        number = abs(lines[first - 1])
+        return {"number": number, "text": linecache.getline(self._file, number).strip()[:120]}
 
 
 def _filled(value: Any, number: str) -> Any:
