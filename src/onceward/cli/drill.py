@@ -15,7 +15,7 @@ from onceward.cli.command_table import GROUPS, Argument, Command, Section, did_y
 from onceward.cli.output import json_text, print_json, print_note, print_text
 from onceward.cli.store_argument import check_is_there
 from onceward.cli.text_tables import escape_invisible, format_table
-from onceward.drill.bundle import PERMITTED, faults_of, read_bundle
+from onceward.drill.bundle import PERMITTED, faults_of, read_bundle, reasons_of
 from onceward.drill.drill_run import DrillOrder, run_drill
 from onceward.drill.proof import Proof
 from onceward.drill.proofs import PROOFS
@@ -119,7 +119,7 @@ def _verify(args: argparse.Namespace) -> int:
         versions = document["versions"]["onceward"] if isinstance(document.get("versions"), dict) else "?"
         proofs = ", ".join(entry["name"] for entry in document["proofs"])
         print_text(f"digest and numbers fit: {escape_invisible(str(versions))}, {proofs}")
-        _print_verdict(document)
+        _print_verdict(document | {"reasons": reasons_of(document, KNOWN)})
     return exit_codes.FINE if not faults and verdict == PERMITTED else exit_codes.NO
 
 

@@ -100,8 +100,10 @@ def main(scheme: str = "") -> int:
     from onceward.drill.sender import WORKS
     from onceward.drill.target.target_child import WORKS as TARGET_WORKS
 
+    kind_of("sqlite://")
     if scheme:
         kind_of(f"{scheme}://")
+    import onceward.gate  # noqa: F401 - for targets, which import it
     _take_in_orphans()
     say({"ready": True})
     for line in iter(sys.stdin.buffer.readline, b""):
