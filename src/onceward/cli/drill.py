@@ -43,6 +43,8 @@ def _drill(args: argparse.Namespace) -> int:
         return _verify(args)
     if args.names == [LIST]:
         return _list(args)
+    if args.bundle is not None and not args.bundle.parent.is_dir():  # Now, and not when the evidence is there.
+        raise exit_codes.UsageError(f"cannot write {args.bundle}: the folder {args.bundle.parent} does not exist")
     document = run_drill(_order(args), _progress) if args.target is None else _drill_target(args)
     if args.bundle is not None:
         _write(args.bundle, json_text(document) + "\n")
@@ -66,7 +68,7 @@ def _order(args: argparse.Namespace) -> DrillOrder:
     for name in args.names:
         if name not in PROOFS:
             raise exit_codes.UsageError(
-                f"there is no proof {name[:40]!r}{did_you_mean(name, PROOFS)} `onceward drill list` lists them"
+                f"there is no proof {name[:40]!r}{did_you_mean(name, PROOFS) or '.'} `onceward drill list` lists them"
             )
     if args.watch or args.args:
         raise exit_codes.UsageError("--watch and --args go with --target MODULE:FUNCTION")
@@ -160,9 +162,13 @@ def _print_verdict(document: dict[str, Any]) -> None:
 
 
 def _progress(text: str) -> None:
-    # Rewriting a line is for people only; a log gets nothing.
-    if sys.stderr.isatty():
+    # For people only; a log gets nothing.
+    if _is_terminal():
         print_note(text)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()
 
 
 def _seed(args: argparse.Namespace) -> int:

@@ -15,6 +15,11 @@ from onceward.stores import open_store
 LEASE_SECONDS = 2.0
 """Of a claim: where nobody can tell that its holder is dead, the next one waits this long."""
 WAIT_SECONDS = 60.0
+KEPT_SECONDS = 3_600.0
+"""How long a result is kept, and then its tombstone: what a drill leaves that is killed may be purged soon."""
+_TERMS: dict[str, Any] = {
+    "lease": LEASE_SECONDS, "wait": WAIT_SECONDS, "retain": KEPT_SECONDS, "tombstone": KEPT_SECONDS
+}  # fmt: skip
 _PAGE = 500
 
 
@@ -41,9 +46,7 @@ def open_gate(url: str, scope: str, *, environment: Environment = REAL, **option
     """A gate on the store that a URL names."""
     store: Any = UntidiedStore(open_store(url, environment=environment))
     try:
-        return Gate(
-            store, scope=scope, environment=environment, **{"lease": LEASE_SECONDS, "wait": WAIT_SECONDS} | options
-        )
+        return Gate(store, scope=scope, environment=environment, **_TERMS | options)
     except BaseException:
         store.close()
         raise

@@ -104,6 +104,7 @@ def main(scheme: str = "") -> int:
     if scheme:
         kind_of(f"{scheme}://")
     import onceward.gate  # noqa: F401 - for targets, which import it
+
     _take_in_orphans()
     say({"ready": True})
     for line in iter(sys.stdin.buffer.readline, b""):

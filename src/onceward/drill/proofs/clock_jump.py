@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from onceward._core.errors import Expired
@@ -31,7 +32,7 @@ def _run(bench: Bench) -> Numbers:
         # There the caller's clock is the store's, and a store that has seen a later time does not go back behind it.
         url = bench.own_file()
         bench.said.append("a SQLite file of its own: the clock of a local store is this machine's")
-    gate = bench.gate(url, environment=clock)
+    gate = bench.gate(url, environment=clock, retain=timedelta(days=1), tombstone=timedelta(days=30))
     told = []
     first, *later = HOURS
     for clock.hours in (first, *bench.random.sample(later, len(later))):
