@@ -18,7 +18,7 @@ from typing import Any
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.strict_json import parse_json
-from onceward.drill.proof import Judgement, Proof
+from onceward.drill.proof import Proof, ProofJudgement
 
 FORMAT = "onceward-drill/1"
 PERMITTED, BLOCKED = "PERMITTED", "BLOCKED"
@@ -36,10 +36,10 @@ def sealed(document: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, A
     return document | {"digest": digest_of_bundle(document)}
 
 
-def judged(entry: Mapping[str, Any], proof: Proof) -> Judgement:
+def judged(entry: Mapping[str, Any], proof: Proof) -> ProofJudgement:
     """What the numbers of one entry come to."""
     if entry.get("broke"):
-        return Judgement(False, (f"it could not be run to its end: {entry['broke']}",))
+        return ProofJudgement(False, (f"it could not be run to its end: {entry['broke']}",))
     return proof.judge(_numbers(entry, "guarded"), _numbers(entry, "control"))
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 COMMAND = (sys.executable, "-m", "onceward.drill.nursery_process")
-PATIENCE_SECONDS = 300.0
-"""For a nursery that says nothing at all: its own limits are shorter."""
+PATIENCE_SECONDS = 180.0
+"""For a nursery that says nothing at all, beyond what its longest task may take."""
 
 
 class DrillBroken(Exception):
@@ -101,6 +101,7 @@ class Nursery:
             pipe.flush()
         except OSError:
             raise DrillBroken("the process that starts the drill's children is gone; run the drill again") from None
+        self._patience = PATIENCE_SECONDS + max((float(task.get("limit", 0)) for task in tasks), default=0.0)
         self._ends: dict[int, ChildEnd] = {}
         self.pids = [self._hear("began")["pid"] for _ in tasks]
 
@@ -138,9 +139,9 @@ class Nursery:
         """The next message of that kind; children that end meanwhile are noted."""
         while True:
             try:
-                said = self._heard.get(timeout=PATIENCE_SECONDS)
+                said = self._heard.get(timeout=self._patience)
             except queue.Empty:
-                raise DrillBroken(f"no word from the drill's children for {PATIENCE_SECONDS:.0f} s") from None
+                raise DrillBroken(f"no word from the drill's children for {self._patience:.0f} s") from None
             if what in said:
                 return said
             if "gone" in said:

@@ -77,14 +77,16 @@ class _Child:
         """What became of it."""
         while any(select.select([pipe], [], [], 0)[0] and self._reads(pipe) for pipe in self.pipes):
             pass
-        report = bytes(self.pipes[self._report])
+        report = None
+        with suppress(ValueError):  # Killed in its middle, it has reported nothing.
+            report = json.loads(bytes(self.pipes[self._report]))
         for pipe in self.pipes:
             os.close(pipe)
         return {
             "ended": self.number,
             "code": self.code,
             "late": self.late,
-            "report": json.loads(report) if report.endswith(b"\n") else None,
+            "report": report,
             "output": bytes(self.pipes[self._output]).decode(errors="replace"),
             "printed": self.printed,
         }

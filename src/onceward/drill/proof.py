@@ -42,7 +42,7 @@ def more_effects(numbers: Numbers) -> bool:
 ONE_EFFECT = Claim("each operation has one effect", one_effect_each)
 
 
-class Judgement(NamedTuple):
+class ProofJudgement(NamedTuple):
     """What the numbers of a proof come to."""
 
     holds: bool
@@ -78,7 +78,7 @@ class Proof:
     explain: Callable[[Numbers], str] = scalars
     """What to say of the numbers if a claim about them does not hold."""
 
-    def judge(self, guarded: Numbers, control: Numbers) -> Judgement:
+    def judge(self, guarded: Numbers, control: Numbers) -> ProofJudgement:
         """What the numbers of both runs come to."""
         why = [f"{claim.says}: not so" for claim in self.claims if not _true(claim.holds, guarded)]
         if why:
@@ -87,7 +87,7 @@ class Proof:
             why.append(
                 f"void: without {self.without} nothing doubled ({scalars(control)}), so the proof could not have failed"
             )
-        return Judgement(not why, tuple(why))
+        return ProofJudgement(not why, tuple(why))
 
 
 def _true(holds: Callable[[Numbers], bool], numbers: Numbers) -> bool:

@@ -31,6 +31,8 @@ from onceward.runtime import failpoints
 
 EVENTS_MAX = 3_000
 """Lines that are noted of one call; a loop may go through more."""
+HITS_MAX = 500
+"""Failpoints that are noted of one call."""
 MESSAGE_CHARACTERS_MAX = 300
 LIVE = "live"
 
@@ -126,7 +128,7 @@ def call(task: dict[str, Any], pistol: Pistol) -> dict[str, Any]:
     tracer.end()
     if os.getpid() != pid:
         os._exit(0)  # The target has forked, and this is not the process that was asked.
-    return {**ended, "lines": tracer.lines, "hits": hits[:EVENTS_MAX]}
+    return {**ended, "lines": tracer.lines, "hits": hits[:HITS_MAX]}
 
 
 class Tracer:

@@ -12,6 +12,7 @@ The drill of a function: which calls are made, in which order, and what the watc
 from __future__ import annotations
 
 import linecache
+import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from onceward.drill.drill_run import Tell, heading
 from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery, NurseryKeeper
 from onceward.drill.target.target_child import EVENTS_MAX
 from onceward.drill.target.target_proof import TARGET
-from onceward.drill.target.watches import Watch
+from onceward.drill.target.watches import EffectWatch
 from onceward.runtime.environment import REAL, SeededRandom
 
 FRESH = "{n}"
@@ -33,6 +34,7 @@ POINTS = 40
 TOGETHER = 5
 RETRIES = 2
 SECONDS = 30.0
+IMPORT_SECONDS = 120.0
 _DOUBT = ("in_doubt", "outcome_unknown")
 
 
@@ -42,7 +44,7 @@ class TargetOrder(NamedTuple):
     target: str
     arguments: Any
     """A list, or an object by name; `{n}` in its texts becomes a fresh number for each operation."""
-    watch: Watch
+    watch: EffectWatch
     seconds: float = SECONDS
     """That one call may take."""
     points: int = POINTS
@@ -64,6 +66,8 @@ class Place(NamedTuple):
 
 def run_target(order: TargetOrder, tell: Tell) -> dict[str, Any]:
     """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
+    if not hasattr(os, "fork"):
+        raise ConfigurationError("a function is drilled where processes can be forked and killed: Linux or macOS")
     with closing(NurseryKeeper()) as nurseries:
         return drill_target(order, nurseries.get(), tell)
 
@@ -98,10 +102,10 @@ class _TargetDrill:
 
     def look(self) -> dict[str, Any]:
         """What the target is; refused if it cannot be drilled."""
-        [end] = self._nursery.run([self._task("target_look", self._arguments())])
+        [end] = self._nursery.run([self._task("target_look", self._arguments()) | {"limit": IMPORT_SECONDS}])
         report = end.report
         if end.late:
-            raise ConfigurationError(f"{self._order.target}: importing it took more than {self._order.seconds:g} s")
+            raise ConfigurationError(f"{self._order.target}: importing it took more than {IMPORT_SECONDS:g} s")
         if report is None or "broke" in report:
             shown = f" It printed: {end.output[-300:]!r}" if end.output else ""
             raise ConfigurationError(

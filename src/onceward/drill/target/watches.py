@@ -32,7 +32,7 @@ _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 
 @dataclass(frozen=True)
-class Watch:
+class EffectWatch:
     """An effect that can be counted."""
 
     about: str
@@ -41,16 +41,16 @@ class Watch:
     """How many there are now; `ConfigurationError` if that cannot be said."""
 
 
-def watch_of(text: str) -> Watch:
+def watch_of(text: str) -> EffectWatch:
     """What a text such as `rows:sqlite:///shop.db:orders` names. Nothing is opened yet."""
     kind, _, rest = text.partition(":")
     match kind:
         case "rows" if rest:
             return _rows(rest)
         case "file" if rest:
-            return Watch("lines of a file", lambda: _lines(Path(rest)))
+            return EffectWatch("lines of a file", lambda: _lines(Path(rest)))
         case "folder" if rest:
-            return Watch("files in a folder", lambda: _files(Path(rest)))
+            return EffectWatch("files in a folder", lambda: _files(Path(rest)))
         case "http" | "https" if rest:
             return _number(text if rest.startswith("//") else rest)
     raise ConfigurationError(
@@ -59,7 +59,7 @@ def watch_of(text: str) -> Watch:
     )
 
 
-def _rows(text: str) -> Watch:
+def _rows(text: str) -> EffectWatch:
     url, _, table = text.rpartition(":")
     if not _TABLE.fullmatch(table) or "://" not in url or not (is_sqlite(url) or is_postgres(url)):
         raise ConfigurationError(
@@ -86,7 +86,7 @@ def _rows(text: str) -> Watch:
                 f"--watch: the rows of {table} cannot be counted: {' '.join(str(error).split())[:200]}"
             ) from None
 
-    return Watch(f"rows of {table}", count)
+    return EffectWatch(f"rows of {table}", count)
 
 
 def _lines(path: Path) -> int:
@@ -108,7 +108,7 @@ def _files(path: Path) -> int:
         raise ConfigurationError(f"--watch: cannot read {path}: {error.strerror}") from None
 
 
-def _number(address: str) -> Watch:
+def _number(address: str) -> EffectWatch:
     url, pointer = urldefrag(address)
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise ConfigurationError("--watch http:URL needs a URL: http:http://localhost:8000/count#/charges")
@@ -125,4 +125,4 @@ def _number(address: str) -> Watch:
             )
         return found
 
-    return Watch("a number behind a URL", count)
+    return EffectWatch("a number behind a URL", count)
