@@ -8,9 +8,10 @@ from pathlib import Path
 
 SHOP = """
 import asyncio, os, sqlite3, sys, time
-from onceward import Gate
+from onceward import AsyncGate, Gate
 
 gate = Gate("sqlite:///gate.db", scope="test:shop")
+async_gate = AsyncGate("sqlite:///gate.db", scope="test:shop")
 
 
 def book(order):
@@ -43,6 +44,12 @@ def checked(order):
 
 @gate.once(key="order:{order}")
 def blind(order: str) -> str:
+    book(order)
+    return order
+
+
+@async_gate.once(key="awaited:{order}")
+async def blind_and_awaited(order: str) -> str:
     book(order)
     return order
 

@@ -164,6 +164,17 @@ class TestTheChecksThemselves:
         assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
         assert nurseries_of(os.getpid()) == []
 
+    def test_in_memory_what_needs_other_processes_is_left_out_and_said(self) -> None:
+        """
+        The rest is run there, in threads of one process.
+        """
+        names = [name for name in PROOFS if name != "relay"]  # It has a file of its own wherever it runs.
+        document = drilled(*names, url="memory://")
+
+        assert (document["verdict"], document["reasons"]) == ("PERMITTED", [])
+        assert list(document["leftOut"]) == ["kill", "late-finisher", "store-away"]
+        assert entry_of(document, "race")["where"] == ["threads of one process: no other can open this store"]
+
     def test_no_proof_is_no_permit(self) -> None:
         """
         Where every chosen proof is left out, nothing is permitted.

@@ -91,6 +91,15 @@ class TestJudging:
         assert (tries["killed at settle.after"]["effects"], tries["killed at settle.after"]["inDoubt"]) == (1, 0)
         assert tries[f"killed before line {line_of('return order')}"]["killed"] == 1
 
+    def test_a_gated_coroutine_survives(self, nursery: Nursery) -> None:
+        """
+        An AsyncGate's function is awaited, and its boundaries are those of its gate.
+        """
+        document = drill(nursery, "blind_and_awaited")
+
+        assert (document["verdict"], document["reasons"]) == ("PERMITTED", [])
+        assert (numbers_of(document)["gated"], numbers_of(document)["line"]) == (1, None)
+
     def test_a_function_that_looks_in_its_own_transaction_survives(self, nursery: Nursery) -> None:
         """
         No gate is needed to pass: the watch counts, and nothing else.

@@ -131,8 +131,8 @@ def _print_document(document: dict[str, Any]) -> None:
         (
             entry["name"],
             "holds" if entry["holds"] else "FAILS",
-            entry["guarded"].get("effects"),
-            entry["control"].get("effects"),
+            _effects(entry["guarded"]),
+            _effects(entry["control"]),
             f"{entry['milliseconds'] / 1000:.1f} s",
             "; ".join(entry["where"]),
         )
@@ -150,6 +150,10 @@ def _print_document(document: dict[str, Any]) -> None:
             print_text(f"\nin doubt after {doubts} of these: nothing doubles there, and somebody has to decide")
     print_text("")
     _print_verdict(document)
+
+
+def _effects(numbers: dict[str, Any]) -> str:
+    return f"{numbers['effects']} for {numbers['operations']}" if "effects" in numbers else ""
 
 
 def _print_verdict(document: dict[str, Any]) -> None:

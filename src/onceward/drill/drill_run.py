@@ -50,8 +50,9 @@ class DrillOrder(NamedTuple):
 def run_drill(order: DrillOrder, tell: Tell) -> dict[str, Any]:
     """Run the proofs; the sealed document."""
     with (
-        working_folder() as folder,
-        _drill_store(order.url, folder, tell) as (url, scope),
+        ending_politely(),
+        tempfile.TemporaryDirectory(prefix="onceward-drill-") as name,
+        _drill_store(order.url, folder := Path(name), tell) as (url, scope),
         closing(NurseryKeeper(scheme_of(url))) as nurseries,
     ):
         setting = DrillSetting(url, scope, folder, nurseries, *order[2:])
@@ -113,8 +114,8 @@ def heading(store: str, seed: int) -> dict[str, Any]:
 
 
 @contextmanager
-def working_folder() -> Iterator[Path]:
-    """A folder of our own, gone afterwards, also when this process is asked to end."""
+def ending_politely() -> Iterator[None]:
+    """Take a SIGTERM for a Ctrl-C: whoever is asked to end tidies up first."""
     before = None
     if threading.current_thread() is threading.main_thread():
 
@@ -123,8 +124,7 @@ def working_folder() -> Iterator[Path]:
 
         before = signal.signal(signal.SIGTERM, leave)
     try:
-        with tempfile.TemporaryDirectory(prefix="onceward-drill-") as folder:
-            yield Path(folder)
+        yield
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)

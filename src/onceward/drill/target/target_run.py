@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward.drill.bundle import sealed
-from onceward.drill.drill_run import Tell, heading
+from onceward.drill.drill_run import Tell, ending_politely, heading
 from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery, NurseryKeeper
 from onceward.drill.target.target_child import EVENTS_MAX
 from onceward.drill.target.target_proof import TARGET
@@ -68,7 +68,7 @@ def run_target(order: TargetOrder, tell: Tell) -> dict[str, Any]:
     """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
     if not hasattr(os, "fork"):
         raise ConfigurationError("a function is drilled where processes can be forked and killed: Linux or macOS")
-    with closing(NurseryKeeper()) as nurseries:
+    with ending_politely(), closing(NurseryKeeper()) as nurseries:
         return drill_target(order, nurseries.get(), tell)
 
 
