@@ -145,11 +145,31 @@ class TestJudging:
         """
         A watch that sees one effect whatever happens makes the drill void.
         """
-        tries = [{"what": "again", "effects": 1, "inDoubt": 0}, {"what": "x", "effects": 1, "inDoubt": 0, "killed": 1}]
-        numbers = {"effectsOfOne": 1, "points": 1, "tries": tries, "line": None}
+        tried = {"what": "again", "effects": 1, "inDoubt": 0, "held": 0}
+        numbers = {"effectsOfOne": 1, "points": 1, "tries": [tried, tried | {"killed": 1}], "line": None}
 
         assert TARGET.judge(numbers, {"operations": 1, "effects": 2}).holds is True
         assert "void" in TARGET.judge(numbers, {"operations": 1, "effects": 1}).why[0]
+
+    @pytest.mark.parametrize(
+        ("change", "holds"),
+        [
+            ({"effects": 2}, False),
+            ({"effects": 0}, False),
+            ({"effects": 0, "inDoubt": 1}, True),
+            ({"effects": 0, "held": 1}, True),
+            ({"effects": 2, "inDoubt": 1}, False),
+            ({"killed": 0}, False),
+        ],
+    )
+    def test_an_effect_may_be_missing_only_where_somebody_is_told(self, change: dict[str, int], holds: bool) -> None:
+        """
+        In doubt, or still held: a retry was refused. Neither excuses a second effect, nor a kill that was none.
+        """
+        tried = {"what": "x", "effects": 1, "inDoubt": 0, "held": 0, "killed": 1} | change
+        numbers = {"effectsOfOne": 1, "points": 1, "tries": [tried], "line": None}
+
+        assert TARGET.judge(numbers, {"operations": 1, "effects": 2}).holds is holds
 
 
 class TestWhatCannotBeDrilled:

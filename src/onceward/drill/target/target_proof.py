@@ -14,7 +14,7 @@ def _nothing_doubles(numbers: Numbers) -> bool:
 
 def _nothing_is_lost(numbers: Numbers) -> bool:
     one = numbers["effectsOfOne"]
-    return all(tried["effects"] >= one or tried["inDoubt"] == 1 for tried in numbers["tries"])
+    return all(tried["effects"] >= one or 1 in (tried["inDoubt"], tried["held"]) for tried in numbers["tries"])
 
 
 def _killed_almost_everywhere(numbers: Numbers) -> bool:
@@ -35,7 +35,7 @@ def _word(tried: dict[str, Any], one: int) -> str:
     if tried["inDoubt"]:
         return "in doubt: asks somebody"
     if tried["effects"] < one:
-        return "LOST"
+        return "held: nobody can tell that its holder died, and its lease runs on" if tried["held"] else "LOST"
     return "" if tried.get("killed", 1) else "not reached this time"
 
 
@@ -59,7 +59,7 @@ TARGET = Proof(
     run=_never,
     claims=(
         Claim("no retry doubles the effect", _nothing_doubles),
-        Claim("after a retry the effect is there, or the operation is in doubt", _nothing_is_lost),
+        Claim("after a retry the effect is there, or the operation is in doubt or still held", _nothing_is_lost),
         Claim("it was killed at most of the places that were chosen", _killed_almost_everywhere),
     ),
     doubles=more_effects,

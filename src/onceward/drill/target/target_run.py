@@ -178,11 +178,13 @@ class _TargetDrill:
         for _ in range(RETRIES):
             more, again = self._sent([arguments])
             tried["effects"] += more
-            tried["inDoubt"] |= int((again.report or {}).get("code") in _DOUBT)
+            code = (again.report or {}).get("code")
+            tried["inDoubt"] |= int(code in _DOUBT)
+            tried["held"] |= int(code == "in_flight")
         return tried
 
     def _tried(self, what: str, effects: int) -> dict[str, Any]:
-        return {"what": what, "effects": effects, "inDoubt": 0}
+        return {"what": what, "effects": effects, "inDoubt": 0, "held": 0}
 
     def _sent(self, calls: Sequence[Any], **more: Any) -> tuple[int, ChildEnd]:
         """Call the function, once for each of these arguments and all at once; the effects, and how the last ended."""
