@@ -23,6 +23,7 @@ from onceward.http.server import profile as profile_source
 
 
 @pytest.mark.requirement("E32")
+@pytest.mark.fault("contract-prints-microseconds")
 def test_retention_is_published_in_seconds_for_programs(run: Any) -> None:
     """
     A program reads how long a result replays, and how long after that a late retry is refused.

@@ -48,6 +48,7 @@ def test_a_gate_never_makes_a_key(gate: Gate) -> None:
 
 
 @pytest.mark.requirement("E30")
+@pytest.mark.fault("contract-forgets-what-identifies")
 def test_each_declared_operation_says_what_identifies_it(gate: Gate) -> None:
     """
     The key's meaning is agreed with its consumers: the contract of a function lists it.

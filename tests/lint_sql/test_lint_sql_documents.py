@@ -191,6 +191,7 @@ class TestMigration:
         assert "UNIQUE (worker_id, idempotency_key)" in findings[0].message
 
     @pytest.mark.requirement("B28")
+    @pytest.mark.fault("lint-sql-drops-are-fine")
     @pytest.mark.parametrize(
         "drop",
         [

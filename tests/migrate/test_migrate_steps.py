@@ -16,6 +16,7 @@ REFUSED = (psycopg.IntegrityError, sqlite3.IntegrityError)
 
 
 @pytest.mark.requirement("B22")
+@pytest.mark.fault("migrate-columns-have-a-default")
 def test_the_columns_come_first_and_are_nullable(subject: Subject) -> None:
     """
     On a table with rows, without a default: the rows that are there have NULL in both.
