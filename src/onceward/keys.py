@@ -3,6 +3,7 @@ Keys: made, made again, and looked at before they do harm; and the canonical for
 """
 
 from onceward._core.canonical import canonical, parse_json
+from onceward._core.fingerprint import text_fields
 from onceward._core.key_derivation import derive, derive_colon, input_hash
 from onceward._core.key_lint import KeyFinding, KeyReport, explain_key, lint_key, lint_recipe
 from onceward._core.key_recipes import Recipe, recipe
@@ -24,6 +25,7 @@ __all__ = [
     "mint",
     "parse_json",
     "recipe",
+    "text_fields",
     "tool_call_key",
 ]
 

@@ -64,6 +64,7 @@ LAYERS = (
     Layer("queues", ("queues/",)),
     Layer("root", ("__init__.py", "errors.py", "keys.py", "verdicts.py")),
     Layer("testing", ("testing/",)),
+    Layer("drill", ("drill/",)),
     Layer("service", ("service/",)),
     Layer("client", ("client/",)),
     Layer("migrate", ("migrate/",)),

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HOOK = dict(re.findall(r"^(?:- |  )(\w+): (.+)$", (ROOT / ".pre-commit-hooks.yaml").read_text(), re.MULTILINE))
+HOOKS = {
+    hook["id"]: hook
+    for part in (ROOT / ".pre-commit-hooks.yaml").read_text().split("\n- ")[1:]
+    for hook in [dict(re.findall(r"^(?:- |  )(\w+): (.+)$", f"- {part}", re.MULTILINE))]
+}
+HOOK = HOOKS["onceward-lint-python"]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,28 @@ def test_the_hook_ends_with_one_if_something_was_found(text: str, code: int, tmp
     )
 
     assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("ALTER TABLE a ADD COLUMN idempotency_key text NOT NULL DEFAULT '';\n", 1),
+        ("CREATE TABLE a (idempotency_key text NOT NULL UNIQUE);\n", 0),
+    ],
+)
+def test_the_hook_for_migrations_looks_at_their_folders(text: str, code: int, tmp_path: Path) -> None:
+    """
+    One with a default for its key is refused.
+    """
+    hook = HOOKS["onceward-lint-migration"]
+    (tmp_path / "1.sql").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(hook["entry"]), "1.sql"], cwd=tmp_path, capture_output=True, check=False
+    )
+
+    assert done.returncode == code, done.stderr
+    assert re.search(hook["files"], "app/migrations/1.sql")
+    assert not re.search(hook["files"], "app/queries/1.sql")
 
 
 @pytest.mark.parametrize(

@@ -21,3 +21,4 @@ for _number, _test in (
     ("E19", TestDisciplines.test_a_violation_is_handled),
 ):
     pytest.mark.requirement(_number)(_test)
+pytest.mark.fault("an-expired-answer-replays")(TestDisciplines.test_retention_is_agreed_and_kept)

@@ -14,10 +14,12 @@ The engine stores a fingerprint at claim and compares it on every later call.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from hashlib import sha256
 
 from onceward._core.canonical import canonical
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, RequestInvalid
+from onceward._core.keys import length_prefixed
 
 FINGERPRINT_BYTES = 33
 # HMAC is as strong as its secret is hard to guess: 128 bits, the least that NIST SP 800-107 calls strong.
@@ -58,6 +60,26 @@ def fingerprint_keyed(request: object, secret: bytes) -> bytes:
             "make one with secrets.token_bytes(32) and keep it with your other secrets"
         )
     return _KEYED + hmac.digest(secret, _KEYED_PREFIX + canonical(request), "sha256")
+
+
+def text_fields(fields: Mapping[str, str | None]) -> bytes:
+    """
+    The bytes of named texts, whatever their order: a request that other languages can spell alike.
+
+    `onceward_fields` in PostgreSQL makes the same bytes. Each name and text is UTF-8 with its length (8 bytes) in
+    front, sorted by the names' bytes; None has the length -1.
+    """
+    if any(not isinstance(text, str | None) or not isinstance(name, str) for name, text in fields.items()):
+        raise RequestInvalid("a field is a name and a text (or None); write numbers as you want them compared: '12.50'")
+    try:
+        ordered = sorted(fields.items(), key=lambda field: field[0].encode())
+        return b"".join(length_prefixed(name) + _prefixed(text) for name, text in ordered)
+    except UnicodeEncodeError:
+        raise RequestInvalid("a field has half a character (a lone surrogate); decode it properly first") from None
+
+
+def _prefixed(text: str | None) -> bytes:
+    return length_prefixed(text) if text is not None else (-1).to_bytes(8, "big", signed=True)
 
 
 def known_scheme(stored: bytes) -> bool:

@@ -36,6 +36,7 @@ GROUPS = {
     "journal": "look at what was tried, and how it ended",
     "mcp": "stand before an MCP server: each of its calls happens once, and a retry is given the first answer",
     "serve": "serve SQL over HTTP with keys and plans, and the records API",
+    "drill": "prove on your store, or on your function, that retries have one effect; with evidence and a verdict",
     "simulate": "show what retries do to a system: seeded simulations of our own code",
     "conformance": "check from outside any HTTP API that claims idempotency: what holds, fails, or is not shown",
 }

@@ -1,5 +1,5 @@
 """
-`onceward store`: make a store ready, look it over, move its schema forward.
+`onceward store`: make a store ready, look it over, move its schema forward; `store_functions.py` has the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url, store_url, upkeep_of
+from onceward.cli.store_functions import FUNCTION_COMMANDS
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.stores import Selection, open_store
 
@@ -165,4 +166,5 @@ COMMANDS = (
         examples=("onceward store migrate", "onceward store migrate --sql"),
         exit_codes=exit_codes.TO_LIST,
     ),
+    *FUNCTION_COMMANDS,
 )

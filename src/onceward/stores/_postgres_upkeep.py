@@ -18,6 +18,7 @@ from onceward._core.record import Record
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_connect_error, translate_error
+from onceward.stores._postgres_functions import check_functions
 from onceward.stores._postgres_rows import COLUMNS, US, record_of
 from onceward.stores._postgres_url import PostgresTarget, parse
 from onceward.stores._postgres_wire import DEFAULT_CONVERSION, connect_arguments
@@ -64,13 +65,13 @@ def init(url: str) -> str:
 
 def is_there(url: str) -> bool:
     """Whether the tables are there."""
-    with _inspecting(url) as look:
+    with inspecting(url) as look:
         return look.version() > 0
 
 
 def planned(url: str) -> SchemaMigration:
     """What `migrate` would do."""
-    with _inspecting(url) as look:
+    with inspecting(url) as look:
         before = look.version()
     names = tuple(f"postgres_{number:04}" for number, _ in flows.migrations() if number > before)
     return SchemaMigration(before, flows.LATEST, names)
@@ -93,7 +94,7 @@ def schema_sql(after: int) -> str:
 
 def check(url: str) -> list[StoreCheck]:
     """Look the server, the tables and the role over. Nothing is changed."""
-    with _inspecting(url) as look:
+    with inspecting(url) as look:
         version = look.version()
         return [
             *_server(look),
@@ -101,38 +102,43 @@ def check(url: str) -> list[StoreCheck]:
             _clock(look),
             StoreCheck("schema", version == flows.LATEST, f"version {version}" if version else "no Onceward tables"),
             *(_tables(look) if version else ()),
+            *(check_functions(look) if version else ()),
         ]
 
 
 def held(url: str) -> Iterator[Record]:
     """Every record, without its result."""
-    with _inspecting(url) as look:
+    with inspecting(url) as look:
         after = b""
         while page := look.rows(_PAGE, after):
             yield from (record_of(row[0], row[1:]) for row in page)
             after = page[-1][1]
 
 
-class _Inspection(NamedTuple):
+class Inspection(NamedTuple):
     """A connection to look with."""
 
     target: PostgresTarget
     connection: Connection
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
         try:
             return self.connection.execute(sql.encode(), parameters or None, binary=True).fetchall()
         except DRIVER_ERRORS as error:
             raise translate_error(error, self.target.name) from None
 
     def value(self, sql: str, *parameters: Any) -> Any:
+        """The one value of a statement."""
         [(value,)] = self.rows(sql, *parameters)
         return value
 
     def setting(self, name: str) -> str:
+        """A setting of the server's."""
         return str(self.value("SELECT current_setting(%s)", name))
 
     def version(self) -> int:
+        """The schema's version; 0: there are no tables. Refuses a later one."""
         if not self.value(flows.HAS_META.decode()):
             return 0
         return flows.checked_version(self.target.name, self.rows(flows.VERSION.decode()))
@@ -153,11 +159,12 @@ def _open(url: str) -> None:
 
 
 @contextmanager
-def _inspecting(url: str) -> Iterator[_Inspection]:
+def inspecting(url: str) -> Iterator[Inspection]:
+    """A connection that creates nothing, for the length of a `with` block."""
     target = parse(url)
     connection = _connected(target)
     try:
-        yield _Inspection(target, connection)
+        yield Inspection(target, connection)
     finally:
         connection.close()
 
@@ -175,7 +182,7 @@ def _connected(target: PostgresTarget) -> Connection:
     raise failure
 
 
-def _server(look: _Inspection) -> Iterator[StoreCheck]:
+def _server(look: Inspection) -> Iterator[StoreCheck]:
     number = int(look.setting("server_version_num"))
     yield StoreCheck(
         "server", number >= SERVER_LEAST, f"PostgreSQL {look.setting('server_version')}, tested from 15 on"
@@ -188,7 +195,7 @@ def _server(look: _Inspection) -> Iterator[StoreCheck]:
     yield StoreCheck("writer", not (standby or read_only), detail)
 
 
-def _durability(look: _Inspection) -> Iterator[StoreCheck]:
+def _durability(look: Inspection) -> Iterator[StoreCheck]:
     for name, cost in (
         ("fsync", "a crash of the machine can lose or damage what was acknowledged"),
         ("full_page_writes", "a crash of the machine can damage pages"),
@@ -205,14 +212,14 @@ def _durability(look: _Inspection) -> Iterator[StoreCheck]:
     yield StoreCheck("failover", True, safe if standbys else unsafe if replicas else "no replicas")
 
 
-def _clock(look: _Inspection) -> StoreCheck:
+def _clock(look: Inspection) -> StoreCheck:
     before = REAL.wall_us()
     theirs = look.value(_CLOCK)
     ahead = (theirs - (before + REAL.wall_us()) / 2) / 1_000_000
     return StoreCheck("clock", True, clock_detail(ahead))
 
 
-def _tables(look: _Inspection) -> Iterator[StoreCheck]:
+def _tables(look: Inspection) -> Iterator[StoreCheck]:
     missing = [column for column in COLUMNS if column not in {row[0] for row in look.rows(_COLUMNS)}]
     yield StoreCheck("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as they should be")
     absent = sorted(INDEXES - {row[0] for row in look.rows(_INDEXES)})

@@ -26,8 +26,9 @@ import msgspec
 import pydantic
 
 from onceward._core.canonical import canonical
+from onceward._core.codec import encode
 from onceward._core.downstream_keys import downstream_key
-from onceward._core.fingerprint import fingerprint, fingerprint_keyed, fingerprint_raw
+from onceward._core.fingerprint import fingerprint, fingerprint_keyed, fingerprint_raw, text_fields
 from onceward._core.key_derivation import derive, derive_colon, input_hash
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import mint_from, record_id
@@ -94,6 +95,8 @@ _COMPUTE = {
     "fingerprint": lambda v: fingerprint(value_of(v["value"])).hex(),
     "fingerprint_raw": lambda v: fingerprint_raw(bytes.fromhex(v["bytes"])).hex(),
     "fingerprint_keyed": lambda v: fingerprint_keyed(value_of(v["value"]), bytes.fromhex(v["secret"])).hex(),
+    "text_fields": lambda v: text_fields(v["fields"]).hex(),
+    "stored": lambda v: encode(value_of(v["value"])).data.hex(),
     "record_id": lambda v: record_id(*v["parts"]).hex(),
     "mint_from": lambda v: mint_from(bytes.fromhex(v["bytes"])),
     "derive": lambda v: derive(**v["fields"]),

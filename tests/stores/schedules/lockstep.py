@@ -201,14 +201,15 @@ def play(
     for number in range(schedules):
         dice = random.Random(f"{seed}/{number}")
         machine = Lockstep(chosen[number % len(chosen)], theatre())
-        steps, judged = _play_one(machine, dice)
+        steps, judged = play_one(machine, dice)
         played = Played(
             played.schedules + 1, played.steps + steps, played.comparisons + machine.compared, played.judged + judged
         )
     return played
 
 
-def _play_one(machine: Lockstep, dice: random.Random) -> tuple[int, int]:
+def play_one(machine: Lockstep, dice: random.Random) -> tuple[int, int]:
+    """Play one schedule, chosen by the dice: how many steps it had, and how many judgements."""
     now, told, judged = machine.beginning(), list[str](), 0
     for taken in range(STEPS_MAX):
         choices = machine.steps(now)
