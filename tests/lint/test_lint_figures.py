@@ -23,19 +23,23 @@ SHOWN_ON_PURPOSE = {
     ("handle-dead-letters.md", "OW901"): "goes on inside the block before it",
     ("lint.md", "OW101"): "is the linter's own example",
     ("require-a-key.md", "OW120"): "its send_invoice is a stand-in that sends nothing",
+    ("test-your-code.md", "OW107"): "is a test, with a key of its own; in a test_*.py it is not looked at",
 }
 """Page and code -> why it may stay."""
 
 
 def test_at_most_one_alarm_in_ten_is_false() -> None:
     """
-    Of the alarms in at least twelve real code bases, all of which were read; those of the tool's list, and no others.
+    Of the alarms in the code bases that the rules were put right by, all of which were read; the page has those of the
+    tool's lists, and no others. What is held out is published as it is.
     """
     verdicts = TOOL["read_verdicts"](PAGE)
     read_ones = [verdict for name in TOOL["CODE_BASES"] for verdict, _ in verdicts[name].values()]
 
     assert list(verdicts) == [*TOOL["CODE_BASES"], *TOOL["HELD_OUT"]]
     assert len(TOOL["CODE_BASES"]) >= 12
+    assert len(TOOL["HELD_OUT"]) >= 25
+    assert not {*TOOL["CODE_BASES"]} & {*TOOL["HELD_OUT"]}
     assert len(read_ones) >= 60
     assert read_ones.count("false") / len(read_ones) <= FALSE_MAX
 
@@ -51,8 +55,22 @@ def test_the_published_figures_are_those_of_the_list() -> None:
         if rows
     }
     published = re.findall(r"^\| (\S+==\S+) \| ([\d,]+) \| (\d+) \| (\d+) \|$", REFERENCE, re.MULTILINE)
+    sums = re.findall(r"^\| \*\*all\*\* \| ([\d,]+) \| (\d+) \| (\d+) \|$", REFERENCE, re.MULTILINE)
 
     assert set(published) == counted
+    assert sums == [_sums(TOOL["CODE_BASES"], headings, counted), _sums(TOOL["HELD_OUT"], headings, counted)]
+    for lines, alarms, false in sums:
+        share = f"{100 * int(false) / int(alarms):.0f} in 100"
+        assert f"{alarms} alarms in {lines} lines, of which {false} are false ({share})" in REFERENCE
+
+
+def _sums(
+    names: tuple[str, ...], headings: dict[str, str], counted: set[tuple[str, str, str, str]]
+) -> tuple[str, str, str]:
+    """Lines, alarms and false alarms of several code bases, as they are published."""
+    lines = sum(int(headings[name].replace(",", "")) for name in names)
+    rows = [row for row in counted if row[0] in names]
+    return f"{lines:,}", str(sum(int(row[2]) for row in rows)), str(sum(int(row[3]) for row in rows))
 
 
 def test_the_published_share_of_found_hazards_is_the_real_one() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.python.key_places import ARGUMENT_NAMES
-from onceward.lint.python.names import PythonFile, keyword_of, last_name, word_set
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here, word_set
 
 _HTTP_LIBRARIES: Final = ("requests", "httpx", "aiohttp", "urllib3", "niquests", "httpx2", "curl_cffi", "aiohttp_retry")
 _HTTP_OWNERS: Final = re.compile(r"(?:^|_)(?:session|client|http|requests|api|sess|httpx|pool|s|c)$")
@@ -23,7 +23,7 @@ _READ_PATHS: Final = re.compile(
     re.IGNORECASE,
 )
 _ASKERS: Final = re.compile(
-    r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|stop|cancel|delete|remove|close|abort|"
+    r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|a?wait|stop|cancel|delete|remove|close|abort|"
     r"terminate|disable|enable|set|update|ack)_|chat|completion|embed|predict|infer|token|"
     r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif|"
     r"(?:^|_)score_|moderat|detect_",
@@ -59,7 +59,7 @@ _INSERT: Final = re.compile(r"^\s*insert\s+into\b", re.IGNORECASE)
 _GUARDED: Final = re.compile(r"on\s+conflict|on\s+duplicate|not\s+exists|or\s+ignore|or\s+replace", re.IGNORECASE)
 _KEY_FIELDS: Final = ARGUMENT_NAMES | word_set(
     "reference_id external_id external_reference request_id client_id message_id nonce client_order_id transaction_id "
-    "dedup_id event_id operation_id uuid client_msg_id"
+    "dedup_id event_id operation_id uuid client_msg_id notification_id"
 )
 """Members of a body by which the other side can know a request again."""
 
@@ -84,7 +84,8 @@ def effect_of(file: PythonFile, call: ast.Call) -> str:
         return "mail"
     if method == "execute" and _is_bare_insert(file, call):
         return "INSERT"
-    return _by_name(call, words_of(method).split("_"), method, owner)
+    effect = _by_name(call, words_of(method).split("_"), method, owner)
+    return "" if effect and owner == "self" and _calls_nothing(file, call) else effect
 
 
 def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
@@ -99,6 +100,17 @@ def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
     if len(words) == 1 and words[0] in _LONE_VERBS and isinstance(call.func, ast.Attribute) and owner != "self":
         return "payment"
     return ""
+
+
+def _calls_nothing(file: PythonFile, call: ast.Call) -> bool:
+    """Whether a method of one's own, which the file shows, sends nothing: declared only, or all it does is raise."""
+    method = file.function_named(call.func)
+    return method is not None and file.remembered("declared", method, lambda: _only_raises(method))
+
+
+def _only_raises(function: ast.AST) -> bool:
+    raised = {one.exc for one in walk_here(function) if isinstance(one, ast.Raise)}
+    return all(one in raised for one in calls_in(function))
 
 
 def _owner_name(called: ast.expr) -> str:
@@ -198,11 +210,24 @@ def _holds_key(file: PythonFile, value: ast.expr) -> bool:
     if file.is_parameter(value) and not file.values_of(value):
         return keyword_is_headers(file, value)
     for one in (value, *file.values_of(value)):
-        if isinstance(one, ast.Dict):
-            for key in one.keys:
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and is_key_field(key.value):
-                    return True
+        if _has_key_field(one):
+            return True
+        # `payload = event.build_payload()`, where this file has a `build_payload`.
+        built = last_name(one.func) if isinstance(one, ast.Call) else ""
+        if built and built in file.remembered("builders", file.tree, lambda: _key_builders(file)):
+            return True
     return False
+
+
+def _key_builders(file: PythonFile) -> set[str]:
+    """The functions of a file that build a body with a key in it."""
+    functions = (one for one in file.nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {function.name for function in functions if any(_has_key_field(one) for one in ast.walk(function))}
+
+
+def _has_key_field(node: ast.AST) -> bool:
+    keys = node.keys if isinstance(node, ast.Dict) else ()
+    return any(isinstance(key, ast.Constant) and isinstance(key.value, str) and is_key_field(key.value) for key in keys)
 
 
 def is_key_field(name: str) -> bool:

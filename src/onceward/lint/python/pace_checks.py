@@ -21,7 +21,7 @@ from onceward.lint.python.retry_places import (
     retry_places,
     types_of_policy,
 )
-from onceward.lint.python.waiting import is_poll, names_waiter
+from onceward.lint.python.waiting import NAME_MAX, is_poll, names_waiter
 
 _WAITS_WITHOUT_JITTER: Final = frozenset({"wait_exponential", "wait_fixed", "wait_incrementing", "wait_chain"})
 _SLEEPS: Final = ("time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep", "gevent.sleep", "eventlet.sleep")
@@ -30,6 +30,17 @@ _LOCAL_ERRORS: Final = word_set(
     "FileExistsError FileNotFoundError PermissionError BlockingIOError IntegrityError"
 )
 _LOCAL_WORK: Final = re.compile(r"(?:^|_)(?:parse|decode|repair|rename|unlink|rmtree|rmdir)(?:_|$)")
+_RENEWED: Final = re.compile(
+    r"(?:credential|token|session|signature)s?_(?:\w+_)?expired|expired_(?:\w+_)?(?:credential|token|session)"
+)
+"""Exceptions after which it is tried with what was made anew, so that the next refusal is another one."""
+_STATUS: Final = re.compile(r"^(?:a?get|fetch|read|query|load)_(?:\w+_)?(?:status|state)(?:_|$)")
+"""Functions that look how far something is: again because of an exception of their own, they wait."""
+_OUTSIDE: Final = re.compile(
+    r"http|request|response|time|connect|network|socket|rpc|api|serv|client|rate|^(?:(?:base)?exception|oserror|ioerror)?$",
+    re.IGNORECASE,
+)
+"""Exceptions that may come from the way there."""
 _LOAD: Final = re.compile(
     r"rate|limit|throttl|overload|quota|unavailable|busy|time|connect|temporar|\b[45]\d\d\b", re.I
 )
@@ -64,6 +75,9 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         "retrying": ("stop_max_attempt_number", "stop_max_delay", "stop_func", "stop"),
     }.get(place.library)
     name = file.dotted(policy.func)
+    types = types_of_policy(policy)
+    if types and all(_RENEWED.search(words_of(last_name(one)[:NAME_MAX])) for one in types):
+        stops = None
     if stops and (name in DECORATORS or f"{name}()" in BLOCKS):
         positional = place.library == "retry" and len(policy.args) > 1
         if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
@@ -84,8 +98,10 @@ def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) ->
     given = keyword_of(policy, "retry")
     if isinstance(given, ast.Call) and last_name(given.func) == "retry_if_exception" and given.args:
         return names_waiter(last_name(given.args[0]))
-    types = types_of_policy(policy)
-    return bool(types) and all(last_name(one) in _LOCAL_ERRORS for one in types)
+    types = [last_name(one) for one in types_of_policy(policy)]
+    if types and _STATUS.search(words_of(name[:NAME_MAX])) and not any(_OUTSIDE.search(one) for one in types):
+        return True
+    return bool(types) and all(one in _LOCAL_ERRORS for one in types)
 
 
 def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
