@@ -12,18 +12,18 @@ from onceward.testing.once_story import DoubledEffect
 from onceward.testing.sandbox import SandboxClock
 
 
-def send_invoice(effects: Effects, customer: str) -> str:
+def send_invoice(effects: Effects, number: str) -> str:
     """The tool; `effects` stands for the mail server."""
     effects.record("invoice")
-    return f"sent to {customer}"
+    return f"sent {number}"
 
 
 def test_an_invoice_is_sent_once(assert_once: AssertOnce, onceward_gate: Gate, onceward_effects: Effects) -> None:
-    @onceward_gate.once(key="invoice:{customer}")
-    def tool(customer: str) -> str:
-        return send_invoice(onceward_effects, customer)
+    @onceward_gate.once(key="invoice:{number}")
+    def tool(number: str) -> str:
+        return send_invoice(onceward_effects, number)
 
-    report = assert_once(tool, "acme")
+    report = assert_once(tool, "2026-017")
     assert "settle.before" in report.points  # Sent, and nobody has written it down: tried, too.
 
 

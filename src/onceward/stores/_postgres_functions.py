@@ -39,7 +39,7 @@ class Looks(Protocol):
         """The rows of a statement."""
 
 
-class Place(NamedTuple):
+class TablesPlace(NamedTuple):
     """Where the tables are, and whose: both quoted where that is needed."""
 
     schema: str
@@ -55,10 +55,10 @@ class InstalledFunctions(NamedTuple):
     """Names of those that are missing, or not as this package installs them; empty for another version."""
 
 
-def find_place(look: Looks) -> Place:
+def find_place(look: Looks) -> TablesPlace:
     """Where the tables are."""
     [place] = look.rows(_PLACE)
-    return Place(*place)
+    return TablesPlace(*place)
 
 
 def find_installed(look: Looks, schema: str) -> InstalledFunctions:
@@ -96,17 +96,17 @@ def refuse_newer(version: int) -> None:
         )
 
 
-def install_script(place: Place) -> str:
+def install_script(place: TablesPlace) -> str:
     """What makes the functions, or makes them anew, in one transaction."""
     return _in_one_transaction(place, _texts(place.schema))
 
 
-def removal_script(place: Place) -> str:
+def removal_script(place: TablesPlace) -> str:
     """What takes them out again, in one transaction."""
     return _in_one_transaction(place, _text(REMOVAL, place.schema))
 
 
-def _in_one_transaction(place: Place, text: str) -> str:
+def _in_one_transaction(place: TablesPlace, text: str) -> str:
     return "\n".join(
         (
             "BEGIN;",

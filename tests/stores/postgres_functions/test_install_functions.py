@@ -123,7 +123,7 @@ def test_every_name_in_the_script_has_its_schema() -> None:
     A function that runs with its owner's rights finds nothing by a path that others can write.
     """
     for script in (functions.install_script, functions.removal_script):
-        text = script(functions.Place('"odd place"', "owner"))
+        text = script(functions.TablesPlace('"odd place"', "owner"))
         lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
         loose = [line for line in lines for part in line.split("onceward_")[:-1] if part[-1:] not in (".", "'")]
         assert loose == []

@@ -57,7 +57,7 @@ class TargetOrder(NamedTuple):
         return 2 + TOGETHER + 3 + self.points * (1 + RETRIES) + EVENTS_MAX.bit_length()
 
 
-class Place(NamedTuple):
+class KillPlace(NamedTuple):
     """A place to be killed at."""
 
     what: str
@@ -170,7 +170,7 @@ class _TargetDrill:
                 "what the function changes"
             )
 
-    def _killed(self, place: Place) -> dict[str, Any]:
+    def _killed(self, place: KillPlace) -> dict[str, Any]:
         """A call that is killed at a place, and two retries."""
         arguments = self._arguments()
         before, end = self._sent([arguments], **place.task)
@@ -204,20 +204,20 @@ class _TargetDrill:
         self._fresh += 1
         return _filled(self._order.arguments, str(self._fresh))
 
-    def _places(self, report: dict[str, Any]) -> list[Place]:
+    def _places(self, report: dict[str, Any]) -> list[KillPlace]:
         """Where to be killed: the gate's failpoints, and the first time that each line is reached."""
         seen: Counter[str] = Counter()
         places = []
         for name in report["hits"]:
             nth = f" #{seen[name] + 1}" if seen[name] else ""
-            places.append(Place(f"killed at {name}{nth}", {"failpoint": name, "skip": seen[name]}))
+            places.append(KillPlace(f"killed at {name}{nth}", {"failpoint": name, "skip": seen[name]}))
             seen[name] += 1
         reached: set[int] = set()
         for index, line in enumerate(report["lines"]):
             if line not in reached:
                 reached.add(line)
                 where = f"before line {line}" if line > 0 else f"after line {-line}, as it returns"
-                places.append(Place(f"killed {where}", {"kill_at": index}))
+                places.append(KillPlace(f"killed {where}", {"kill_at": index}))
         if len(places) > self._order.points:
             chosen = sorted(self._random.sample(range(len(places)), self._order.points))
             places = [places[index] for index in chosen]
