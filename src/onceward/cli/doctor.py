@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.operation import to_datetime
 from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, VARIABLE, existing_store_url
 from onceward.cli.text_tables import escape_invisible
+from onceward.runtime.environment import REAL
 
 if TYPE_CHECKING:
     from onceward.doctor.code_facts import CodeFacts
@@ -91,7 +93,8 @@ def _write_page(file: Path, evidence: Evidence, examined: list[Any]) -> None:
     sentences = sentences_of_code(evidence.code.operations, evidence.code.keys)
     read = f"{evidence.code.files:,} Python files, {evidence.sql.files:,} SQL files"
     read += f", and the store ({evidence.store.kind})" if evidence.store is not None else "; no store was named"
-    page = as_page(examined, sentences, project=Path.cwd().name, read=f"{read}. Made by `onceward doctor`")
+    today = to_datetime(REAL.wall_us()).date().isoformat()
+    page = as_page(examined, sentences, project=Path.cwd().name, read=f"{read}. Made by onceward doctor on {today}")
     part = file.with_name(f"{file.name}.part")
     try:
         part.write_text(page, encoding="utf-8")

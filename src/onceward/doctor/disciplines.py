@@ -83,8 +83,12 @@ def _handled(evidence: Evidence) -> BoxAnswer:
     skipped = [place for place, kind in evidence.sql.inserts if kind in ("A", "C")]
     if skipped or evidence.code.guards:
         return filled("the second row is skipped, and the caller is told", [*evidence.code.guards, *skipped])
-    if evidence.code.operations or evidence.code.keys:
-        return filled("a gate replays to whoever comes second", [one.place for one in evidence.code.operations])
+    gated = [*(one.place for one in evidence.code.operations), *evidence.code.atomic]
+    if gated:
+        return filled("a gate replays to whoever comes second", gated)
+    looks = evidence.code.found("OW131")
+    if looks:
+        return empty("whoever comes second runs as well: claim the key first, and replay to the loser", looks)
     return idle("no rows of your own are written")
 
 
@@ -118,7 +122,7 @@ def _not_null(evidence: Evidence) -> BoxAnswer:
     live = [one for one in (evidence.store.tables or ()) if not one.is_required] if evidence.store else []
     if live:
         return empty(
-            f"{', '.join(f'{one.name}.{one.column}' for one in live[:3])} may be NULL: onceward migrate fills and tightens it"
+            f"{', '.join(f'{one.name}.{one.column}' for one in live[:3])} may be NULL: onceward migrate tightens it"
         )
     if trouble := _unreadable(evidence):
         return trouble

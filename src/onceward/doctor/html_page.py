@@ -58,7 +58,8 @@ code { font: .85rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
 .keys small { color: var(--soft); overflow-wrap: anywhere; }
 @media (max-width: 36rem) { ul.boxes > li { grid-template-columns: 1fr; } }
 @media print { body { font-size: 11pt; } main { padding: 0; max-width: none; } li { break-inside: avoid; }
-  h2 { break-after: avoid; } .state, p.verdict { border: 1px solid; } details { display: none; } }
+  h2 { break-after: avoid; } .state, p.verdict { border: 1px solid; } details:not([open]) { display: none; }
+  summary { list-style: none; } }
 """
 
 
@@ -82,11 +83,11 @@ def as_page(examined: Sequence[Examined], sentences: Sequence[KeySentence], *, p
 
 def _box(one: Examined) -> str:
     state, places = one.answer.state, one.answer.places
+    opened = " open" if state.is_empty else ""
     shown = "".join(f"<br><code>{_safe(str(place))}</code>" for place in places[:PLACES_MAX])
     more = f"<br>and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
-    where = (
-        f"<details><summary>{len(places)} place{'s' if len(places) > 1 else ''}</summary>{shown[4:]}{more}</details>"
-    )
+    counted = f"{len(places)} place{'s' if len(places) > 1 else ''}"
+    where = f"<details{opened}><summary>{counted}</summary>{shown[4:]}{more}</details>"
     return (
         f'<li><span class="state {state.value}">{_WORDS[state]}</span><div class="box">'
         f"<strong>{_safe(one.box.sentence)}</strong><span>{_safe(one.answer.words)}</span>"

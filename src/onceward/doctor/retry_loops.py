@@ -15,6 +15,8 @@ from onceward.lint.python.retry_places import RetryPlace
 
 _NODES_MAX: Final = 3_000
 _HOPS_MAX: Final = 3
+_VALUES_MAX: Final = 5
+"""Of one name: a generated file may assign ten thousand."""
 _NETWORK: Final = re.compile(
     r"Connect|Timeout|ConnectionReset|OSError|IOError|NetworkError|TransportError|RequestException|HTTPError|"
     r"HTTPStatusError|RequestError|ServerError|URLError|BAD_GATEWAY|SERVICE_UNAVAILABLE|GATEWAY_TIMEOUT|"
@@ -44,7 +46,9 @@ def mentioned(file: PythonFile, *nodes: ast.AST) -> frozenset[str]:
             found.add(node.id)
             if hops < _HOPS_MAX:
                 function = file.function_named(node)
-                todo += [(one, hops + 1) for one in (*file.values_of(node), *([function] if function else []))]
+                todo += [
+                    (one, hops + 1) for one in (*file.values_of(node)[-_VALUES_MAX:], *([function] if function else []))
+                ]
         todo += [(one, hops) for one in ast.iter_child_nodes(node)]
     return frozenset(found)
 
@@ -88,7 +92,7 @@ def _behind(file: PythonFile, node: ast.expr) -> list[ast.AST]:
         todo += [(child, hops) for child in ast.iter_child_nodes(one)]
         if isinstance(one, ast.Name | ast.Call) and hops < _HOPS_MAX:
             function = file.function_named(one.func if isinstance(one, ast.Call) else one)
-            values = file.values_of(one) if isinstance(one, ast.Name) else []
+            values = file.values_of(one)[-_VALUES_MAX:] if isinstance(one, ast.Name) else []
             todo += [(value, hops + 1) for value in (*values, *([function] if function else []))]
     return found
 
