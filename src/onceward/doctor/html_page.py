@@ -30,7 +30,7 @@ _STYLE: Final = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e8ecf0; --soft: #a2acb6; --paper: #14181c; --card: #1d2329;
   --line: #363e46; --good: #7fdba3; --goodbg: #12361f; --bad: #ff9d8c; --badbg: #45170f; --ask: #f3c668;
   --askbg: #3d2c08; } }
-* { box-sizing: border-box; }
+* { box-sizing: border-box; min-width: 0; overflow-wrap: anywhere; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem; }
@@ -51,11 +51,11 @@ ul.boxes > li { display: grid; grid-template-columns: 8.5rem 1fr; gap: .25rem 1r
 .unknown { background: var(--askbg); color: var(--ask); }
 .idle { border: 1px solid var(--line); color: var(--soft); }
 .box strong { display: block; font-weight: 600; }
-.box span { color: var(--soft); overflow-wrap: anywhere; }
+.box span { color: var(--soft); }
 details { margin-top: .3rem; font-size: .85rem; color: var(--soft); }
 summary { cursor: pointer; }
-code { font: .85rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
-.keys small { color: var(--soft); overflow-wrap: anywhere; }
+code { font: .85rem/1.5 ui-monospace, monospace; }
+.keys small { color: var(--soft); }
 @media (max-width: 36rem) { ul.boxes > li { grid-template-columns: 1fr; } }
 @media print { body { font-size: 11pt; } main { padding: 0; max-width: none; } li { break-inside: avoid; }
   h2 { break-after: avoid; } .state, p.verdict { border: 1px solid; } details:not([open]) { display: none; }

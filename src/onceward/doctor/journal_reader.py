@@ -5,11 +5,12 @@ Looks at a journal: whether a key was executed more than once, and what has no e
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from onceward._core.errors import ConfigurationError
 from onceward.journal.note_writer import LazyDriver
 from onceward.journal.views import PAGE_MAX, CallFilter, calls
 from onceward.runtime.environment import REAL
@@ -40,7 +41,8 @@ def read_journal(url: str) -> JournalFacts | None:
     executed: Counter[tuple[str, str]] = Counter()
     attempts = unended = 0
     after: str | None = None
-    with closing(TablesRunner(LazyDriver(url, REAL, create=False))) as tables:
+    with closing(TablesRunner(LazyDriver(url, REAL, create=False))) as tables, suppress(ConfigurationError):
+        # A configuration error is that there are no tables: nobody keeps a journal here.
         while attempts < ATTEMPTS_MAX:
             page = tables.run(read_tables(partial(calls, CallFilter(after=after, limit=PAGE_MAX))))
             attempts += len(page)

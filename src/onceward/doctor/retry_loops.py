@@ -65,17 +65,19 @@ def loop_fact(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While, place:
     words = mentioned(file, *handled)
     pauses = [one for one in inside if isinstance(one, ast.Call) and file.dotted(one.func).endswith(".sleep")]
     paused = [leaf for call in pauses for argument in call.args for leaf in _behind(file, argument)]
+    doubles = any(_doubles(one) for one in (*inside, *paused))
+    classified = place.statuses_only or all(_is_classified(file, one) for one in place.handlers)
+    # Where errors are told apart, it matters which ones are named; `except Exception` takes them all.
+    named = words - {"Exception"} if classified else words
     return RetryFact(
         CodePlace(file.source.path, loop.lineno),
         "",
-        classified=bool(place.handlers) and all(_is_classified(file, one) for one in place.handlers)
-        if not place.statuses_only
-        else True,
-        network=names_network(words) or place.statuses_only or None,
+        classified=classified,
+        network=names_network(named) or place.statuses_only or None,
         limited=_ends(loop),
-        exponential=bool(pauses) and any(_doubles(one) for one in (*inside, *paused)),
+        exponential=bool(pauses) and doubles,
         jitter=_jitter(file, paused) if pauses else "none",
-        capped=not any(_doubles(one) for one in (*inside, *paused))
+        capped=not doubles
         or any(isinstance(one, ast.Call) and file.dotted(one.func) == "min" for one in (*inside, *paused)),
         base=_base(file, loop, pauses),
         mentions=words,
@@ -177,6 +179,10 @@ def _base(file: PythonFile, loop: ast.AST, pauses: list[ast.Call]) -> str | None
                 return f"{name.arg}={file.text(value)}"
     for call in pauses:
         for node in (leaf for argument in call.args for leaf in _behind(file, argument)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value:
-                return f"{node.value} s"
+            around = file.parents.get(node)
+            is_other = isinstance(around, ast.Call) and around is not call  # A cap, the bounds of chance.
+            is_factor = isinstance(around, ast.BinOp) and isinstance(around.op, ast.Pow | ast.LShift)
+            is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value
+            if is_number and not is_other and not is_factor:
+                return f"{ast.unparse(node)} s"
     return None
