@@ -13,7 +13,6 @@ from onceward.cli.doctor import COMMANDS
 from onceward.doctor.code_reader import PROGRESS_EVERY
 from onceward.doctor.examination import BOXES
 from servers import postgres
-from servers.proxy import Proxy
 
 FILES = int(os.environ.get("DOCTOR_FILES", PROGRESS_EVERY + 1))
 """Of a large project: `DOCTOR_FILES=10000` takes two minutes."""
@@ -44,6 +43,7 @@ def left(folder: Path) -> set[str]:
 class TestDoctor:
     """`doctor`."""
 
+    @pytest.mark.fault("doctor-unknown-is-fine")
     def test_an_empty_box_makes_the_exit_code_1(self, project: Path, run: Any) -> None:
         """
         What cannot be known from here is as good as missing: no store was named.
@@ -57,7 +57,6 @@ class TestDoctor:
         assert "[?] The store passes its own checks: a store can only be judged as it runs: give --store URL" in ran.out
         assert left(project) == {"till.py"}
 
-    @pytest.mark.fault("doctor-unknown-is-fine")
     def test_none_makes_it_0(self, project: Path, store: str, run: Any) -> None:
         """
         With the store that ONCEWARD_STORE names.
@@ -189,11 +188,7 @@ class TestBadInput:
         """
         As for every other command.
         """
-        postgres.needed()
-        with Proxy("127.0.0.1", postgres.running().port) as proxy:
-            url = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
-
-        ran = run("doctor", "--store", url)
+        ran = run("doctor", "--store", f"postgresql://postgres@127.0.0.1:{postgres.free_port()}/postgres")
 
         assert (ran.code, ran.out) == (4, "")
         assert ran.err.startswith("onceward: ")

@@ -76,6 +76,7 @@ def test_what_the_text_does_not_show_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("D84")
+@pytest.mark.fault("doctor-texts-of-keys-are-dropped")
 def test_the_document_gets_a_sentence_for_each_key_that_it_makes(tmp_path: Path) -> None:
     """
     Also without a gate: whatever is given as a key is one.
