@@ -59,7 +59,7 @@ class TestPromise:
             ("violation-handled", " ON CONFLICT (worker_id, idempotency_key) DO NOTHING", ""),
             ("retention-agreed", "retain=7200", "retain=KEEP"),
             ("key-not-null", "idempotency_key TEXT NOT NULL", "idempotency_key TEXT"),
-            ("no-merge", "INSERT INTO expenses", "MERGE INTO expenses"),
+            ("no-merge", "INSERT INTO expenses", "MERGE INTO expenses USING new"),
         ],
     )
     def test_each_is_emptied_by_what_breaks_it(self, box: str, old: str, new: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from onceward.doctor.box import CodePlace
 from onceward.doctor.breaker_facts import breaker_facts, effect_facts, fallbacks
@@ -26,6 +26,9 @@ from onceward.lint.python.effects import effect_of
 from onceward.lint.python.names import PythonFile
 from onceward.lint.settings import Settings, find_settings, read_settings
 from onceward.lint.source_file import Source
+
+ChosenFiles: TypeAlias = Settings
+"""Which files are looked at, and which findings are wanted: the linter's settings, for the other files here."""
 
 PROGRESS_EVERY: Final = 500
 """Files between two words about how far it is."""
@@ -100,7 +103,7 @@ def _collect_sql(node: ast.Constant, path: str, facts: CodeFacts) -> None:
     text, place = " ".join(str(node.value).lower().split()), CodePlace(path, node.lineno)
     if text.startswith("insert") and ("on conflict" in text or "on duplicate key" in text or "or ignore" in text):
         facts.guards.append(place)
-    elif text.startswith("merge into"):
+    elif text.startswith("merge ") and " using " in text:
         facts.merges.append(place)
     elif text.startswith("create table"):
         columns = [one for one in text.partition("(")[2].split(",") if _KEY_COLUMN.match(one)]

@@ -18,7 +18,7 @@ from onceward.lint.findings import CANNOT_PARSE, CANNOT_READ, TOO_LARGE, Finding
 from onceward.lint.sql.key_names import KeyNames
 
 if TYPE_CHECKING:
-    from onceward.lint.settings import Settings
+    from onceward.doctor.code_reader import ChosenFiles
     from onceward.lint.sql.schema import SqlSchema
 
 _UNREAD: Final = (CANNOT_PARSE, CANNOT_READ, TOO_LARGE)
@@ -53,7 +53,7 @@ class SqlFacts:
         return [place for code in codes for place in self.findings.get(code, ())]
 
 
-def read_sql(paths: Sequence[Path], settings: Settings, *, tests: bool = False) -> SqlFacts:
+def read_sql(paths: Sequence[Path], settings: ChosenFiles, *, tests: bool = False) -> SqlFacts:
     """What the .sql files below some paths show: INSERTs by class, and migrations by their order."""
     facts = SqlFacts()
     files = [one for one in find_files(paths, (".sql",), settings.is_excluded, tests=tests) if one.suffix == ".sql"]
