@@ -170,6 +170,21 @@ class TestBadInput:
         assert "(broken.py:1)" in ran.out
         assert "broken.py:1 cannot be read, so its keys are not described" in run("doctor", "keys").err
 
+    @pytest.mark.fault("doctor-obeys-what-is-switched-off")
+    def test_a_rule_that_is_switched_off_for_the_linter_is_still_asked(self, project: Path, run: Any) -> None:
+        """
+        Neither a key of the time nor a file that cannot be parsed becomes evidence by an `ignore`.
+        """
+        (project / "pay.py").write_text("import time\npay(idempotency_key=time.time())\n")
+        (project / "pyproject.toml").write_text('[tool.onceward.lint]\nignore = ["OW1", "OW9"]\n')
+        timed = run("doctor").out
+        (project / "pay.py").write_text("def pay(:\n")
+
+        broken = run("doctor").out
+
+        assert "[ ] Keys do NOT include timestamps or retry counts" in timed
+        assert "[?] Keys do NOT include timestamps or retry counts: cannot be known" in broken
+
     @pytest.mark.fault("doctor-says-nothing-for-minutes")
     def test_a_large_project_is_told_about_on_stderr(self, folder: Path, run: Any) -> None:
         """

@@ -10,6 +10,7 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -38,8 +39,13 @@ _TEXT_MAX: Final = 20_000
 
 
 def lint_settings(config: Path | None, start: Path) -> Settings:
-    """The linter's settings: of this file, or of the nearest pyproject.toml."""
-    return find_settings(start) if config is None else read_settings(config)
+    """
+    The linter's settings, of this file or of the nearest pyproject.toml: which files are left out, and nothing else.
+
+    A rule that is switched off for the linter is not evidence for the doctor.
+    """
+    settings = find_settings(start) if config is None else read_settings(config)
+    return replace(settings, codes=None, per_file_ignores={})
 
 
 def read_code(
@@ -64,6 +70,8 @@ def read_code(
         facts.findings.setdefault(finding.code, []).append(place)
         if finding.code in _UNREAD:
             facts.unread.append(place)
+        elif report.cut and finding is report.findings[-1]:
+            facts.unread.append(place)  # The linter stopped here: what comes after it was not read.
     return facts
 
 

@@ -27,8 +27,6 @@ from onceward.runtime.environment import REAL
 SECONDS: Final = 30.0
 """For all modules together: frameworks take a few."""
 REPORT_BYTES_MAX: Final = 4_000_000
-OPERATIONS_MAX: Final = 2_000
-"""Of all modules together."""
 
 
 def import_operations(modules: Sequence[str], seconds: float = SECONDS) -> list[OperationFact]:
