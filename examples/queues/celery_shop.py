@@ -27,7 +27,7 @@ def shop(store: str) -> tuple[MessageGate, Any, Any]:
     app = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=once_task(gate))
     app.conf.update(task_acks_late=True, task_reject_on_worker_lost=True, worker_hijack_root_logger=False)
 
-    @app.task(autoretry_for=(ConnectionError,), retry_kwargs={"countdown": 0}, onceward=MessageKind("blind"))
+    @app.task(autoretry_for=(ConnectionError,), retry_backoff=True, onceward=MessageKind("blind"))
     def charge(order_id: str) -> str:
         charges.append(order_id)
         if order_id == "order-2":

@@ -69,6 +69,7 @@ LAYERS = (
     Layer("client", ("client/",)),
     Layer("migrate", ("migrate/",)),
     Layer("lint", ("lint/",)),
+    Layer("doctor", ("doctor/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 

@@ -23,6 +23,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 GROUPS = {
     "key": "make keys, and look at them before they do harm",
     "lint": "find hazards in Python and SQL before they do harm; nothing is run",
+    "doctor": "hold a project against the checklist before production, and describe its keys",
     "records": "look at records, decide what is in doubt, tidy up",
     "dead": "look at operations that were given up, do them again, or let go of them",
     "contract": "print every default with its unit and reason, the limits, the guarantees and the refusals",
@@ -164,7 +165,11 @@ def build_parser(groups: Iterable[str] = GROUPS) -> CommandParser:
             continue
         commands: tuple[Command, ...] = import_module(f"onceward.cli.{group}").COMMANDS
         if commands[0].name == group:
-            _add_command(parsers, group, commands[0])
+            own = _add_command(parsers, group, commands[0])
+            if len(commands) > 1:  # It runs by itself, with options only, and has commands below.
+                inner = _subparsers(own)
+                for command in commands[1:]:
+                    _add_command(inner, command.name.removeprefix(f"{group} "), command)
             continue
         inner = _subparsers(_add_group(parsers, group, summary))
         for command in commands:
@@ -202,7 +207,7 @@ def _add_group(parsers: Subparsers, name: str, summary: str) -> CommandParser:
     return parser
 
 
-def _add_command(parsers: Subparsers, name: str, command: Command) -> None:
+def _add_command(parsers: Subparsers, name: str, command: Command) -> CommandParser:
     title = "example" if len(command.examples) == 1 else "examples"
     lines = "".join(f"  {example}\n" for example in command.examples)
     parser = parsers.add_parser(
@@ -222,6 +227,7 @@ def _add_command(parsers: Subparsers, name: str, command: Command) -> None:
                 else parser.add_mutually_exclusive_group(required=True)
             )
         argument.add_to(places[place])
+    return parser
 
 
 def _show_help_of(parser: CommandParser) -> Run:
