@@ -12,7 +12,8 @@ from typing import Final
 from onceward.doctor.box import CodePlace
 from onceward.doctor.code_facts import BreakerFact, EffectFact
 from onceward.lint.python.effects import effect_of, is_unkeyed_effect
-from onceward.lint.python.names import FunctionNode, PythonFile, Scope, keyword_of
+from onceward.lint.python.names import PythonFile, keyword_of
+from onceward.lint.python.scopes import FunctionNode, Scope
 
 _MAKER: Final = re.compile(
     r"(?:^|[.?])(?:Async)?(?:Circuit)?Breaker$|^onceward\.(?:retry\.)?breaker$|^circuitbreaker\.circuit$"

@@ -25,10 +25,10 @@ from onceward.lint.lint_run import lint_files
 from onceward.lint.python.checks import CODES, check_python
 from onceward.lint.python.effects import effect_of
 from onceward.lint.python.names import PythonFile
-from onceward.lint.settings import Settings, find_settings, read_settings
-from onceward.lint.source_file import Source
+from onceward.lint.settings import LintSettings, find_settings, read_settings
+from onceward.lint.source_file import SourceFile
 
-ChosenFiles: TypeAlias = Settings
+ChosenFiles: TypeAlias = LintSettings
 """Which files are looked at, and which findings are wanted: the linter's settings, for the other files here."""
 
 PROGRESS_EVERY: Final = 500
@@ -38,7 +38,7 @@ _KEY_COLUMN: Final = re.compile(r"\s*\w*(?:idem|dedup)\w* ")
 _TEXT_MAX: Final = 20_000
 
 
-def lint_settings(config: Path | None, start: Path) -> Settings:
+def lint_settings(config: Path | None, start: Path) -> LintSettings:
     """
     The linter's settings, of this file or of the nearest pyproject.toml: which files are left out, and nothing else.
 
@@ -49,12 +49,12 @@ def lint_settings(config: Path | None, start: Path) -> Settings:
 
 
 def read_code(
-    paths: Iterable[Path], settings: Settings, tell: Callable[[str], None], *, tests: bool = False
+    paths: Iterable[Path], settings: LintSettings, tell: Callable[[str], None], *, tests: bool = False
 ) -> CodeFacts:
     """What the Python files below some paths show. `tell` hears how far it is."""
     facts = CodeFacts()
 
-    def check(source: Source) -> list[Finding]:
+    def check(source: SourceFile) -> list[Finding]:
         facts.files += 1
         if facts.files % PROGRESS_EVERY == 0:
             tell(f"{facts.files:,} files read")
@@ -75,7 +75,7 @@ def read_code(
     return facts
 
 
-def _collect(source: Source, facts: CodeFacts) -> None:
+def _collect(source: SourceFile, facts: CodeFacts) -> None:
     """Add what one file shows. The linter has parsed it before, so it can be parsed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -16,7 +16,8 @@ from onceward._core.terms import DEFAULT_TERMS
 from onceward.doctor.box import CodePlace
 from onceward.doctor.code_facts import OperationFact
 from onceward.lint.python.key_places import is_gate
-from onceward.lint.python.names import FUNCTIONS, PythonFile, keyword_of
+from onceward.lint.python.names import PythonFile, keyword_of
+from onceward.lint.python.scopes import FUNCTIONS
 
 _FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
 _UNITS: Final = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}

@@ -15,7 +15,8 @@ from onceward.doctor.box import CodePlace
 from onceward.doctor.code_facts import RetryFact
 from onceward.doctor.retry_loops import loop_fact, mentioned, names_network
 from onceward.lint.python.names import PythonFile, keyword_of
-from onceward.lint.python.retry_places import RetryPlace, is_poll, retry_places
+from onceward.lint.python.retry_places import RetryPlace, retry_places
+from onceward.lint.python.waiting import is_poll
 
 _OURS: Final = frozenset(
     {

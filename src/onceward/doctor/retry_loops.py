@@ -10,8 +10,9 @@ from typing import Final
 
 from onceward.doctor.box import CodePlace
 from onceward.doctor.code_facts import RetryFact
-from onceward.lint.python.names import FUNCTIONS, PythonFile, walk_here
+from onceward.lint.python.names import PythonFile, walk_here
 from onceward.lint.python.retry_places import RetryPlace
+from onceward.lint.python.scopes import FUNCTIONS
 
 _NODES_MAX: Final = 3_000
 _HOPS_MAX: Final = 3

@@ -137,3 +137,17 @@ INSERT INTO sent VALUES (:'worker') ON CONFLICT (idempotency_key) DO NOTHING \g
 CREATE UNIQUE INDEX message_id ON messages (id);
 CREATE TABLE messages (position bigserial PRIMARY KEY, id uuid NOT NULL, body text);
 INSERT INTO messages (id, body) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING;
+-- ====
+-- Onceward's own functions claim the key: what is written after that is written once.
+CREATE TABLE charges (id bigserial PRIMARY KEY, amount numeric NOT NULL, receipt text UNIQUE);
+CREATE FUNCTION charge(k text, amount numeric) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+    claimed record;
+BEGIN
+    SELECT * INTO claimed FROM onceward_claim('live:acme', k, onceward_fingerprint(onceward_fields('amount', amount::text)));
+    IF claimed.verdict <> 'fresh' THEN
+        RETURN claimed.value;
+    END IF;
+    INSERT INTO charges (amount) VALUES (amount);
+    RETURN onceward_settle(claimed.claim, '{"status": "created"}');
+END $$;

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _UNIQUE: Final = ("unique_violation", "integrity_constraint_violation", "23505")
 _FOUND: Final = re.compile(r"\bfound\b|row_?count|\brows\b", re.IGNORECASE)
+_CLAIM: Final = "ONCEWARD_CLAIM"
+"""Words are in capitals here."""
 _NESTING_MAX: Final = 200
 _EXPRESSION_MODES: Final = (2,)
 
@@ -55,12 +57,14 @@ def read_routine(inside: Node, places: Places) -> Iterator[Statement]:
     except parser.PGQueryError as error:
         yield Problem(start, start + 1, "syntax", f"PL/pgSQL: {error.message}")
         return
+    claims = any(token.text == _CLAIM for token in tokens_of(text, Dialect.POSTGRES))
     is_trigger = strings(inside.get("returnType", {}).get("names"))[-1:] == ["trigger"]
     for function in functions:
         reader = _BodyReader(text, offset)
         reader.walk(function, -1, 0)
         steps, handlers = tuple(reader.steps), tuple(reader.handlers)
-        yield Routine(start, start + min(len(places.text), 60), name, steps, handlers, is_trigger=is_trigger)
+        end = start + min(len(places.text), 60)
+        yield Routine(start, end, name, steps, handlers, is_trigger=is_trigger, claims=claims)
 
 
 def _body_span(text: str) -> tuple[int, int] | None:

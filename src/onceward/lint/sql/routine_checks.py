@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from onceward.lint.sql.coverage import coverage_of, supplied_values
 from onceward.lint.sql.insert_judge import InsertClass, Judge, Judgement
@@ -26,6 +27,8 @@ from onceward.lint.sql.statements import (
     Transaction,
     UpdateRows,
 )
+
+_OF_REPEATED_ROWS: Final = ("OW201", "OW202", "OW205", "OW209")
 
 
 @dataclass
@@ -74,8 +77,12 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
         if isinstance(statement, Insert):
             handled = step.handler >= 0 and routine.handlers[step.handler].catches_unique
             judged = judge.judge(statement, handled=handled)
-            if routine.is_trigger:  # It runs as often as the statement that fires it, and goes with it.
-                judged.hazards = [one for one in judged.hazards if one[0] not in ("OW201", "OW202", "OW209")]
+            if routine.is_trigger or routine.claims:
+                # It runs as often as the statement that fires it, or once for its key; and goes with it.
+                judged.hazards = [one for one in judged.hazards if one[0] not in _OF_REPEATED_ROWS]
+                if routine.claims:
+                    judged.kind = InsertClass.SAFE_SKIP
+                    judged.failure = "it stands and falls with the key of onceward_claim, in the same transaction"
             else:
                 _check_then_insert(judged, looked)
             report.judgements.append(judged)

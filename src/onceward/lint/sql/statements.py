@@ -267,6 +267,8 @@ class Routine:
     parameters: tuple[Column, ...] = ()
     is_trigger: bool = False
     """Whether it is run by another statement, with which it stands and falls."""
+    claims: bool = False
+    """Whether it claims a key with `onceward_claim`: what it writes stands and falls with that."""
     autocommits: bool = False
     """Whether each statement is a transaction of its own unless it says BEGIN (T-SQL)."""
 
