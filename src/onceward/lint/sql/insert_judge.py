@@ -136,7 +136,7 @@ class Judge:
                     f"{_advice(best.unique, self.schema.dialect)}, or let the caller read that error as done"
                 )
                 judged.hazards.append(("OW202", message))
-        if best.meets is Meets.MAYBE_NULL and self.names.keys_of(best.unique.columns):
+        if best.meets is Meets.MAYBE_NULL:
             self._say_nullable(judged, best)
         return judged
 
