@@ -28,6 +28,8 @@ class UntidiedStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.put, self.put_back, self.erase = store.put, store.put_back, store.erase
+        self.load, self.extend, self.scan, self.close = store.load, store.extend, store.scan, store.close
 
     @property
     def capabilities(self) -> Capabilities:
@@ -38,13 +40,10 @@ class UntidiedStore:
         """Leave everything as it is."""
         return PurgeResult(0, 0)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
 
 def open_gate(url: str, scope: str, *, environment: Environment = REAL, **options: Any) -> Gate:
     """A gate on the store that a URL names."""
-    store: Any = UntidiedStore(open_store(url, environment=environment))
+    store = UntidiedStore(open_store(url, environment=environment))
     try:
         return Gate(store, scope=scope, environment=environment, **_TERMS | options)
     except BaseException:
