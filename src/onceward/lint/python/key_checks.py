@@ -16,7 +16,7 @@ from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_parts import ATTEMPT_NAMES, Part, key_parts
 from onceward.lint.python.key_places import KeyPlace, key_places
 from onceward.lint.python.names import PythonFile, calls_in, last_name
-from onceward.lint.python.retry_checks import proves_nothing_happened
+from onceward.lint.python.refusals import proves_nothing_happened
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
 from onceward.lint.python.scopes import FUNCTIONS, FunctionNode
 
