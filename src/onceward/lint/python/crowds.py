@@ -15,10 +15,8 @@ from onceward.lint.python.names import PythonFile, calls_in, last_name, walk_her
 from onceward.lint.python.retry_places import RetryPlace
 from onceward.lint.python.waiting import NAME_MAX
 
-_BY_HAND: Final = word_set(
-    "cli commands command scripts script examples example benchmarks bin samples demos demo management main"
-)
-"""Folders and modules of what one person starts."""
+_BY_HAND: Final = word_set("cli commands scripts examples benchmarks bin samples demos")
+"""Folders of what one person starts."""
 _COMMANDS: Final = frozenset({"command", "callback", "group", "argument", "option"})
 _NEIGHBOUR: Final = re.compile(
     r"localhost|127\.0\.0\.1|0\.0\.0\.0|sidecar|(?:^|_)daemon(?:_|$)|unix:|dev_?server|emulator", re.IGNORECASE
@@ -66,7 +64,7 @@ def is_started_by_hand(file: PythonFile, node: ast.AST) -> bool:
     path = PurePath(file.source.path.replace("\\", "/"))
     stem = path.name.partition(".")[0]
     is_module = path.suffix != ".py" or path.name == f"{stem}.py"
-    if not is_module or {*path.parts[-4:-1], stem.strip("_")} & _BY_HAND:
+    if not is_module or stem in ("cli", "__main__") or _BY_HAND & {*path.parts[-4:-1]}:
         return True
     functions = (one for one in file.above(node) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
     for one in functions:

@@ -13,7 +13,6 @@ from typing import Final
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.crowds import goes_on_for_ever, is_started_by_hand, names_chance, touches_network
-from onceward.lint.python.effects import effect_of
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here, word_set
 from onceward.lint.python.retry_places import (
     BLOCKS,
@@ -60,7 +59,7 @@ def check_pace(file: PythonFile) -> Iterator[Finding]:
 def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     policy = place.policy
     if place.library == "tenacity" and policy is None and not isinstance(place.node, ast.Call):
-        if _is_one_request(file, place):
+        if not goes_on_for_ever(file, place):
             message = "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
             yield file.finding("OW114", place.node, message)
         return
@@ -80,16 +79,10 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         positional = place.library == "retry" and len(policy.args) > 1
         if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
             return
-        if not positional and not ceiling_of(policy, *stops) and _is_one_request(file, place):
+        if not positional and not ceiling_of(policy, *stops) and not goes_on_for_ever(file, place):
             yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
     if not is_started_by_hand(file, policy):
         yield from _library_jitter(file, place, policy)
-
-
-def _is_one_request(file: PythonFile, place: RetryPlace) -> bool:
-    """Whether somebody waits for the answer: a request or a write, and nothing that is to be kept up for ever."""
-    acts = any(effect_of(file, call) for body in place.bodies for call in calls_in(body))
-    return (acts or touches_network(file, place)) and not goes_on_for_ever(file, place)
 
 
 def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) -> bool:
@@ -154,7 +147,7 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
     if not sleeps or not touches_network(file, place) or _is_timed(file, loop) or is_poll(file, loop):
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    if endless and not _gives_up(place) and _is_one_request(file, place):
+    if endless and not _gives_up(place) and not goes_on_for_ever(file, place):
         message = "tries again for ever: nothing in the loop counts attempts or time. Give it a ceiling of both"
         yield file.finding("OW114", loop, message)
     # A pause that is computed elsewhere may have jitter; one that is spelt out has none.
