@@ -135,8 +135,8 @@ def should_retry(status):
         "retries-without-ceiling",
         "a retry that never gives up",
         "An outage fills every worker with callers that will never stop, and nobody is told. Limit the attempts and\n"
-        "the time, then put the operation aside for somebody to look at. A listener, a consumer or a connection that is\n"
-        "to be kept is not reported: it is right to go on for ever.",
+        "the time, then put the operation aside for somebody to look at. A listener, a consumer or a connection that\n"
+        "is to be kept is not reported: it is right to go on for ever.",
         """\
 import httpx
 from tenacity import retry, wait_random_exponential
