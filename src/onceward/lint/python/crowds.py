@@ -42,6 +42,8 @@ def touches_network(file: PythonFile, place: RetryPlace) -> bool:
     names = (getattr(one, "attr", "") or getattr(one, "id", "") for body in place.bodies for one in ast.walk(body))
     if any(isinstance(one, str) and _NEIGHBOUR.search(one[:1000]) for part in (texts, names) for one in part):
         return False
+    if any(_NEIGHBOUR.search(file.text(call)) for call in _callers(file, place)):
+        return False
     for body in place.bodies:
         for call in calls_in(body):
             name = file.dotted(call.func)
@@ -54,6 +56,13 @@ def touches_network(file: PythonFile, place: RetryPlace) -> bool:
             ):
                 return True
     return False
+
+
+def _callers(file: PythonFile, place: RetryPlace) -> list[ast.Call]:
+    """Where this file calls the function that retries: the address often stands there."""
+    name = getattr(place.function or file.function_of(place.node), "name", "")
+    calls = (one for one in file.nodes if isinstance(one, ast.Call))
+    return [one for one in calls if name and last_name(one.func) == name]
 
 
 def is_started_by_hand(file: PythonFile, node: ast.AST) -> bool:

@@ -67,8 +67,8 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
         place.is_kept or place.is_fallback or place.is_returned or _is_kept(file, place) or _is_transport(file, place)
     ):
         return None
-    if part.code == "OW101" and place.is_fallback and place.is_kept:
-        return None
+    if part.code == "OW101" and place.is_fallback:
+        return None  # Whoever has a key gives it; this one is for the retries below.
     advice = {
         "OW101": f"{text} differs on every attempt, so a retry is a new operation. Use ids that are stored",
         "OW102": f"{text} is made afresh by every call, so a retry from outside is a new operation. Derive the key "

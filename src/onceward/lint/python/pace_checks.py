@@ -35,13 +35,13 @@ _RENEWED: Final = re.compile(
     r"(?:credential|token|session|signature)s?_(?:\w+_)?expired|expired_(?:\w+_)?(?:credential|token|session)"
 )
 """Exceptions after which it is tried with what was made anew, so that the next refusal is another one."""
-_STATUS: Final = re.compile(r"^(?:a?get|fetch|read|query|load)_(?:\w+_)?(?:status|state)(?:_|$)")
-"""Functions that look how far something is: again because of an exception of their own, they wait."""
 _OUTSIDE: Final = re.compile(
-    r"http|request|response|time|connect|network|socket|rpc|api|serv|client|rate|^(?:(?:base)?exception|oserror|ioerror)?$",
+    r"http|request|response|time|connect|network|socket|rpc|api|serv|client|rate|throttl|limit|unavail|busy|overload|"
+    r"deadlock|operational|dbapi|database|unprocessed|retr(?:y|iable)|transient|temporar|internal|remote|url|broken|"
+    r"expired|limit|resource|cloud|^(?:(?:base)?exception|oserror|ioerror|error)?$",
     re.IGNORECASE,
 )
-"""Exceptions that may come from the way there."""
+"""Exceptions that may come from the way there, or from a service that has too much to do."""
 _LOAD: Final = re.compile(
     r"rate|limit|throttl|overload|quota|unavailable|busy|time|connect|temporar|\b[45]\d\d\b", re.I
 )
@@ -97,9 +97,7 @@ def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) ->
     if isinstance(given, ast.Call) and last_name(given.func) == "retry_if_exception" and given.args:
         return names_waiter(last_name(given.args[0]))
     types = [last_name(one) for one in types_of_policy(policy)]
-    if types and _STATUS.search(words_of(name[:NAME_MAX])) and not any(_OUTSIDE.search(one) for one in types):
-        return True
-    return bool(types) and all(one in _LOCAL_ERRORS for one in types)
+    return bool(types) and all(one in _LOCAL_ERRORS or not _OUTSIDE.search(one) for one in types)
 
 
 def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
