@@ -147,9 +147,12 @@ def _is_retried_somehow(file: PythonFile, node: ast.AST) -> bool:
 
 def _is_transport(file: PythonFile, place: KeyPlace) -> bool:
     """
-    Whether it stands in what sends requests for others, or makes their headers: a key for the retries below it, in
-    place of none.
+    Whether it stands in what sends requests for others, makes their headers, or speaks through the client's own inner
+    client or messages (`self._client.runs.create`, `runs_pb2.Create`): a key for the retries below it.
     """
+    call = next((one for one in file.above(place.value) if isinstance(one, ast.Call)), None)
+    if call is not None and re.search(r"\._client\.|_pb2\.|_stub\.", ast.unparse(call.func)):
+        return True
     words = words_of(getattr(file.function_of(place.value), "name", "")).split("_")
     return bool({"request", "requests", "headers", "transport"} & {*words})
 

@@ -104,6 +104,8 @@ def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> It
     if place.library == "tenacity":
         wait = keyword_of(policy, "wait")
         for one in (wait, *file.values_of(wait)) if wait is not None else ():
+            if isinstance(one, ast.Call) and last_name(one.func) == "wait_fixed" and any(map(_is_short, one.args[:1])):
+                continue
             if isinstance(one, ast.Call) and file.dotted(one.func).removeprefix("tenacity.") in _WAITS_WITHOUT_JITTER:
                 message = (
                     f"{file.text(one.func)} has no jitter: all callers come back at once. Use wait_random_exponential"
