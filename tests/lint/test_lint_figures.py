@@ -38,7 +38,7 @@ def test_at_most_one_alarm_in_ten_is_false() -> None:
 
     assert list(verdicts) == [*TOOL["CODE_BASES"], *TOOL["HELD_OUT"]]
     assert len(TOOL["CODE_BASES"]) >= 12
-    assert len(TOOL["HELD_OUT"]) >= 25
+    assert len(TOOL["HELD_OUT"]) >= 48
     assert not {*TOOL["CODE_BASES"]} & {*TOOL["HELD_OUT"]}
     assert len(read_ones) >= 60
     assert read_ones.count("false") / len(read_ones) <= FALSE_MAX
@@ -58,7 +58,7 @@ def test_the_published_figures_are_those_of_the_list() -> None:
     sums = re.findall(r"^\| \*\*all\*\* \| ([\d,]+) \| (\d+) \| (\d+) \|$", REFERENCE, re.MULTILINE)
 
     assert set(published) == counted
-    assert sums == [_sums(TOOL["CODE_BASES"], headings, counted), _sums(TOOL["HELD_OUT"], headings, counted)]
+    assert sums == [_sums(TOOL["HELD_OUT"], headings, counted), _sums(TOOL["CODE_BASES"], headings, counted)]
     for lines, alarms, false in sums:
         share = f"{100 * int(false) / int(alarms):.0f} in 100"
         assert f"{alarms} alarms in {lines} lines, of which {false} are false ({share})" in REFERENCE

@@ -19,17 +19,30 @@ _HTTP_LIBRARIES: Final = ("requests", "httpx", "aiohttp", "urllib3", "niquests",
 _HTTP_OWNERS: Final = re.compile(r"(?:^|_)(?:session|client|http|requests|api|sess|httpx|pool|s|c)$")
 _READ_PATHS: Final = re.compile(
     r"token|oauth|login|auth\b|search|query|graphql|completions?|embed|generate|predict|infer|validate|verify|"
-    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health|download",
+    r"lookup|_rpc|jsonrpc|/rpc|introspect|translate|ping|health|download|parse|extract|convert|preview|estimate|quote|"
+    r"localhost|127\.0\.0\.1|0\.0\.0\.0",
     re.IGNORECASE,
 )
+"""Addresses where a POST asks, or of a server of one's own."""
 _ASKERS: Final = re.compile(
     r"^_*(?:a?get|fetch|list|search|query|read|load|download|find|poll|check|a?wait|stop|cancel|delete|remove|close|abort|"
-    r"terminate|disable|enable|set|update|ack)_|chat|completion|embed|predict|infer|token|"
-    r"login|auth|prompt|llm|inference|runner|rerank|transcri|classif|"
-    r"(?:^|_)score_|moderat|detect_",
+    r"terminate|disable|enable|set|reset|update|upsert|ack|parse|extract|convert|render|preview|evaluate|estimate|quote|"
+    r"compute|resolve|validate|verify|lookup|ping|count|ask|subscribe|connect|handshake|heartbeat|refresh|renew|sync|"
+    r"put|replace|lock|unlock)(?:_|$)|chat|completion|embed|predict|infer|token|login|auth|prompt|llm|inference|runner|"
+    r"rerank|transcri|translat|synthes|speech|classif|(?:^|_)score_|moderat|detect_|retriev|search|scrap|graphql",
     re.IGNORECASE,
 )
 """Functions and classes that ask, or whose effect is the same the second time, by their names."""
+_ASKING_MODULES: Final = re.compile(
+    r"(?:^|[/_])(?:llms?|models?|embed\w*|rerank\w*|search\w*|retriev\w*|vector\w*|inference|completions?|scrap\w*|"
+    r"graphql|speech|stt|tts|translat\w*|vision|ocr)(?=[/_.]|$)",
+    re.IGNORECASE,
+)
+"""Files about models, search and the like: what they send by POST is a question."""
+_AFTER_NOUN: Final = frozenset(
+    {"for", "to", "from", "by", "with", "in", "on", "at", "via", "async", "now", "sync", "again"}
+)
+"""What may follow the thing that is made: `create_order_for`, and not `create_order_book`."""
 _KEY_SUFFIXES: Final = ("_delivery_id", "_event_id", "_message_id", "_request_id", "_reference_id", "_delivery")
 _MODELS: Final = frozenset(
     {"openai", "anthropic", "cohere", "mistralai", "groq", "litellm", "google", "ollama", "together"}
@@ -92,7 +105,7 @@ def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
     """What a function does, by what it is called: `create_payment`, `send_sms`, `api.charge`."""
     if len(words) > 4 or method.startswith("_") or not isinstance(call.func, ast.Attribute | ast.Name):
         return ""
-    if words[0] in _MAKERS and _NOUNS & {*words[1:]}:
+    if words[0] in _MAKERS and _makes_noun(words):
         return "mail" if {"email", "mail", "sms"} & {*words} else "payment"
     if words[0] in _VERBS and (_NOUNS & {*words[1:]} or words[1:] in (["customer"], ["user"])):
         return "payment"
@@ -100,6 +113,15 @@ def _by_name(call: ast.Call, words: list[str], method: str, owner: str) -> str:
     if len(words) == 1 and words[0] in _LONE_VERBS and isinstance(call.func, ast.Attribute) and owner != "self":
         return "payment"
     return ""
+
+
+def _makes_noun(words: list[str]) -> bool:
+    """Whether the last word, or the one before a preposition, is what is made: an order, and not an order book."""
+    return any(
+        one in _NOUNS and (place == len(words) - 1 or words[place + 1] in _AFTER_NOUN)
+        for place, one in enumerate(words)
+        if place
+    )
 
 
 def _calls_nothing(file: PythonFile, call: ast.Call) -> bool:
@@ -161,6 +183,9 @@ def _only_asks(file: PythonFile, call: ast.Call) -> bool:
     owner = file.class_of(call)
     if _ASKERS.search(getattr(function, "name", "")) or (owner and _ASKERS.search(owner.name)):
         return True
+    module = "/".join(file.source.path.replace("\\", "/").split("/")[-2:])
+    if keyword_of(call, "files") is not None or _ASKING_MODULES.search(module):
+        return True  # A file that is sent is most often one to be read, and what it is for is not shown.
     address = keyword_of(call, "url") or next((one for one in call.args if not _is_verb(one)), None)
     if address is None:
         return False

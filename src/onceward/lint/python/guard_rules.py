@@ -132,7 +132,8 @@ def stripe_webhook():
         "a guard that looks first, acts, and remembers afterwards",
         "Two callers who look at the same time both find nothing, and both act; and a crash between the act and the\n"
         "note forgets that it was done. Claim the key first, in one step that only one caller can win: a unique\n"
-        "insert, `SET ... NX`, or a gate.",
+        "insert, `SET ... NX`, or a gate. Reported only where the key names what may come again (an event, a message,\n"
+        "a request, an order) and something acts in between.",
         """\
 class IdempotentClient:
     def __init__(self, cache):

@@ -13,7 +13,7 @@ from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import effect_of
 from onceward.lint.python.names import PythonFile, calls_in, last_name, walk_here, word_set
-from onceward.lint.python.scopes import FUNCTIONS, Scope
+from onceward.lint.python.scopes import FUNCTIONS, Scope, self_attribute
 
 _ROUTES: Final = frozenset({"route", "post", "api_route", "add_route", "view", "websocket_route"})
 _KEEPS: Final = re.compile(
@@ -23,8 +23,17 @@ _KEEPS: Final = re.compile(
 )
 _WORKS: Final = re.compile(r"^(?:process|handle|fulfil|fulfill|provision|ship|settle|credit|grant)(?:_\w+)?$")
 _GUARD_WORDS: Final = re.compile(
-    r"idempot|dedup|processed|seen|already|event_id|message_id|delivery_id|request_hash|webhook_id|once"
+    r"idempot|dedup|processed|seen|already|handled|once|event|message|delivery|webhook|request"
 )
+_DELIVERED: Final = re.compile(
+    r"idempot|dedup|(?:event|message|msg|delivery|request|webhook|order|payment|charge|refund|transfer|notification|"
+    r"transaction|operation|update|job|task)\w*(?:_id|_key|_hash|id\b|hash|\.id\b|\[.id.\])"
+)
+"""Keys of what may come again: ids of events, messages, requests and orders."""
+_OF_ONE_RUN: Final = re.compile(
+    r"(?:State|Session|Context|Conversation|Stream|Turn|Parser|Visitor|Walker|Reader|Buffer)$"
+)
+"""Classes whose objects live for one conversation: nobody else looks into what they remember."""
 _LOOKS: Final = word_set("get exists has contains sismember hexists hget aget has_key")
 _INNER_LOOKS: Final = word_set("sismember hexists hget")
 _SETS: Final = word_set("set setex put aset add sadd hset append")
@@ -139,31 +148,46 @@ def _is_guard(
             return False  # Made in this very call: nobody else looks into it.
         scope = scope.parent
     owner = file.class_of(function)
-    names = f"{key} {function.name} {owner.name if owner else ''} {where}".lower()
-    key_node = node.args[0] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None
-    for value in file.values_of(key_node) if key_node is not None else ():
-        names += f" {ast.unparse(value).lower()}"
-    store = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if owner is not None and _OF_ONE_RUN.search(owner.name):
+        return False
+    store: ast.expr | None = (
+        node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    )
+    if isinstance(node, ast.Compare):
+        held = node.comparators[0]
+        if isinstance(held, ast.Attribute) and not self_attribute(held):
+            return False  # `state.seen`: of whatever was handed in, which may be new for every call.
     is_redis = store is not None and file.dotted(store).startswith(("redis.", "valkey."))
-    return bool(_GUARD_WORDS.search(names)) and (is_redis or bool(_STORES.search(where.lower())))
+    if not is_redis and not _STORES.search(where.lower()):
+        return False
+    key_node = node.args[-1] if isinstance(node, ast.Call) else node.left if isinstance(node, ast.Compare) else None
+    for value in file.values_of(key_node) if key_node is not None else ():
+        key += f" {ast.unparse(value)}"
+    named = f"{key} {function.name} {owner.name if owner else ''} {where}".lower()
+    return bool(_GUARD_WORDS.search(named) and _DELIVERED.search(words_of(key) + " " + key.lower()))
 
 
 def _acts_between(
     file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef, first: ast.AST, last: ast.AST
 ) -> bool:
-    """Whether something is called in between that may act: an effect, an operation that was handed in, a processor."""
+    """Whether something between the two acts outside."""
     start, end = getattr(first, "end_lineno", 0), getattr(last, "lineno", 0)
-    for call in calls_in(function):
-        if call is first or call is last or not start <= call.lineno <= end:
-            continue
-        method = last_name(call.func)
-        if effect_of(file, call) or _WORKS.match(words_of(method)):
-            return True
-        if isinstance(call.func, ast.Name) and file.is_parameter(call.func):
-            return True
-        if words_of(method) in ("execute", "operation", "handler", "callback", "func", "fn", "send", "publish"):
-            return True
-    return False
+    calls = (one for one in calls_in(function) if one is not first and one is not last)
+    return any(start <= call.lineno <= end and _acts(file, call) for call in calls)
+
+
+def _acts(file: PythonFile, call: ast.Call) -> bool:
+    """
+    An effect, an operation that was handed in, or a processor. What the file shows is judged by what it does, and not
+    by its name.
+    """
+    if effect_of(file, call) or (isinstance(call.func, ast.Name) and file.is_parameter(call.func)):
+        return True
+    shown = file.function_named(call.func)
+    if shown is not None:
+        return any(effect_of(file, one) for one in calls_in(shown))
+    method = words_of(last_name(call.func))
+    return bool(_WORKS.match(method)) or method in ("operation", "handler", "callback", "func", "fn", "send", "publish")
 
 
 def _derives_per_event(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:

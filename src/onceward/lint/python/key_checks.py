@@ -16,7 +16,7 @@ from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_parts import ATTEMPT_NAMES, Part, key_parts
 from onceward.lint.python.key_places import KeyPlace, key_places
 from onceward.lint.python.names import PythonFile, calls_in, last_name
-from onceward.lint.python.retry_checks import proves_nothing_happened
+from onceward.lint.python.refusals import proves_nothing_happened
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
 from onceward.lint.python.scopes import FUNCTIONS, FunctionNode
 
@@ -67,8 +67,8 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
         place.is_kept or place.is_fallback or place.is_returned or _is_kept(file, place) or _is_transport(file, place)
     ):
         return None
-    if part.code == "OW101" and place.is_fallback and place.is_kept:
-        return None
+    if part.code == "OW101" and place.is_fallback:
+        return None  # Whoever has a key gives it; this one is for the retries below.
     advice = {
         "OW101": f"{text} differs on every attempt, so a retry is a new operation. Use ids that are stored",
         "OW102": f"{text} is made afresh by every call, so a retry from outside is a new operation. Derive the key "
@@ -147,9 +147,12 @@ def _is_retried_somehow(file: PythonFile, node: ast.AST) -> bool:
 
 def _is_transport(file: PythonFile, place: KeyPlace) -> bool:
     """
-    Whether it stands in what sends requests for others, or makes their headers: a key for the retries below it, in
-    place of none.
+    Whether it stands in what sends requests for others, makes their headers, or speaks through the client's own inner
+    client or messages (`self._client.runs.create`, `runs_pb2.Create`): a key for the retries below it.
     """
+    call = next((one for one in file.above(place.value) if isinstance(one, ast.Call)), None)
+    if call is not None and re.search(r"\._client\.|_pb2\.|_stub\.", ast.unparse(call.func)):
+        return True
     words = words_of(getattr(file.function_of(place.value), "name", "")).split("_")
     return bool({"request", "requests", "headers", "transport"} & {*words})
 

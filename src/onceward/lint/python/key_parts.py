@@ -97,7 +97,9 @@ def _is_fallback(file: PythonFile, name: ast.expr, value: ast.expr) -> bool:
     """Whether a value is only for callers who bring no key; a name that means a key is judged where it is made."""
     if is_key_name(name.id if isinstance(name, ast.Name) else getattr(name, "attr", "")):
         return True
-    return file.is_parameter(name) and (isinstance(value, ast.BoolOp | ast.IfExp) or is_under_missing_key(file, value))
+    if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or):
+        return True  # `given or str(uuid4())`
+    return file.is_parameter(name) and (isinstance(value, ast.IfExp) or is_under_missing_key(file, value))
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
+from onceward.lint.python.crowds import goes_on_for_ever, is_started_by_hand, names_chance, touches_network
 from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, walk_here, word_set
 from onceward.lint.python.retry_places import (
     BLOCKS,
@@ -34,19 +35,15 @@ _RENEWED: Final = re.compile(
     r"(?:credential|token|session|signature)s?_(?:\w+_)?expired|expired_(?:\w+_)?(?:credential|token|session)"
 )
 """Exceptions after which it is tried with what was made anew, so that the next refusal is another one."""
-_STATUS: Final = re.compile(r"^(?:a?get|fetch|read|query|load)_(?:\w+_)?(?:status|state)(?:_|$)")
-"""Functions that look how far something is: again because of an exception of their own, they wait."""
 _OUTSIDE: Final = re.compile(
-    r"http|request|response|time|connect|network|socket|rpc|api|serv|client|rate|^(?:(?:base)?exception|oserror|ioerror)?$",
+    r"http|request|response|time|connect|network|socket|rpc|api|serv|client|rate|throttl|limit|unavail|busy|overload|"
+    r"deadlock|operational|dbapi|database|unprocessed|retr(?:y|iable)|transient|temporar|internal|remote|url|broken|"
+    r"expired|limit|resource|cloud|^(?:(?:base)?exception|oserror|ioerror|error)?$",
     re.IGNORECASE,
 )
-"""Exceptions that may come from the way there."""
+"""Exceptions that may come from the way there, or from a service that has too much to do."""
 _LOAD: Final = re.compile(
     r"rate|limit|throttl|overload|quota|unavailable|busy|time|connect|temporar|\b[45]\d\d\b", re.I
-)
-_NETWORK: Final = word_set(
-    "requests httpx aiohttp urllib urllib3 boto3 botocore smtplib grpc redis psycopg2 psycopg pymongo kafka "
-    " pika stripe socket websockets websocket http"
 )
 
 
@@ -62,9 +59,9 @@ def check_pace(file: PythonFile) -> Iterator[Finding]:
 def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     policy = place.policy
     if place.library == "tenacity" and policy is None and not isinstance(place.node, ast.Call):
-        yield file.finding(
-            "OW114", place.node, "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
-        )
+        if not goes_on_for_ever(file, place):
+            message = "retries for ever: there is no `stop`. Add stop_after_attempt or stop_after_delay"
+            yield file.finding("OW114", place.node, message)
         return
     if policy is None or _waits_or_is_local(file, place, policy):
         return
@@ -82,9 +79,10 @@ def _library_policy(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         positional = place.library == "retry" and len(policy.args) > 1
         if place.library == "tenacity" and any(isinstance(one, ast.Constant) for one in policy.args):
             return
-        if not positional and not ceiling_of(policy, *stops):
+        if not positional and not ceiling_of(policy, *stops) and not goes_on_for_ever(file, place):
             yield file.finding("OW114", policy, f"retries for ever: there is no `{stops[0]}`. Add a ceiling")
-    yield from _library_jitter(file, place, policy)
+    if not is_started_by_hand(file, policy):
+        yield from _library_jitter(file, place, policy)
 
 
 def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) -> bool:
@@ -99,15 +97,15 @@ def _waits_or_is_local(file: PythonFile, place: RetryPlace, policy: ast.Call) ->
     if isinstance(given, ast.Call) and last_name(given.func) == "retry_if_exception" and given.args:
         return names_waiter(last_name(given.args[0]))
     types = [last_name(one) for one in types_of_policy(policy)]
-    if types and _STATUS.search(words_of(name[:NAME_MAX])) and not any(_OUTSIDE.search(one) for one in types):
-        return True
-    return bool(types) and all(one in _LOCAL_ERRORS for one in types)
+    return bool(types) and all(one in _LOCAL_ERRORS or not _OUTSIDE.search(one) for one in types)
 
 
 def _library_jitter(file: PythonFile, place: RetryPlace, policy: ast.Call) -> Iterator[Finding]:
     if place.library == "tenacity":
         wait = keyword_of(policy, "wait")
         for one in (wait, *file.values_of(wait)) if wait is not None else ():
+            if isinstance(one, ast.Call) and last_name(one.func) == "wait_fixed" and any(map(_is_short, one.args[:1])):
+                continue
             if isinstance(one, ast.Call) and file.dotted(one.func).removeprefix("tenacity.") in _WAITS_WITHOUT_JITTER:
                 message = (
                     f"{file.text(one.func)} has no jitter: all callers come back at once. Use wait_random_exponential"
@@ -146,10 +144,10 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
         for call in calls_in(body)
         if file.dotted(call.func) in _SLEEPS and not tried & {*file.above(call)} and not _is_before(file, call, place)
     ]
-    if not sleeps or not _touches_network(file, place) or _is_timed(file, loop) or is_poll(file, loop):
+    if not sleeps or not touches_network(file, place) or _is_timed(file, loop) or is_poll(file, loop):
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    if endless and not _gives_up(place):
+    if endless and not _gives_up(place) and not goes_on_for_ever(file, place):
         message = "tries again for ever: nothing in the loop counts attempts or time. Give it a ceiling of both"
         yield file.finding("OW114", loop, message)
     # A pause that is computed elsewhere may have jitter; one that is spelt out has none.
@@ -158,8 +156,9 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
             sleep.args
             and not _is_short(sleep.args[0])
             and _is_spelt_out(file, sleep.args[0])
-            and not _names_chance(place)
+            and not names_chance(place)
             and not _is_after_one_error(file, sleep)
+            and not is_started_by_hand(file, sleep)
         ):
             message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
@@ -218,26 +217,10 @@ def _gives_up(place: RetryPlace) -> bool:
     return place.statuses_only
 
 
-def _touches_network(file: PythonFile, place: RetryPlace) -> bool:
-    for body in place.bodies:
-        for call in calls_in(body):
-            name = file.dotted(call.func)
-            if name.split(".")[0].removesuffix("()") in _NETWORK:
-                return True
-            if (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr in ("get", "post", "put", "patch", "delete", "request", "fetch", "send")
-                and re.search(r"(?:^|_)(?:session|client|http|api)$", words_of(last_name(call.func.value)))
-            ):
-                return True
-    return False
-
-
 def _is_spelt_out(file: PythonFile, value: ast.expr) -> bool:
     """Numbers, names of this file and arithmetic: no call in it that could roll dice."""
-    todo, seen = [value], 0
-    while todo and seen < 50:
-        seen += 1
+    todo, seen = [value], {value}
+    while todo:
         node = todo.pop()
         if isinstance(node, ast.Call) and file.dotted(node.func) not in (
             "min",
@@ -252,23 +235,9 @@ def _is_spelt_out(file: PythonFile, value: ast.expr) -> bool:
         if isinstance(node, ast.Attribute | ast.Subscript):
             return False
         if isinstance(node, ast.Name):
-            values = file.values_of(node)
-            if file.is_parameter(node) and not values:
-                continue
-            todo += values
-            continue
-        todo += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+            inner = file.values_of(node)
+        else:
+            inner = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+        todo += [one for one in inner if one not in seen]
+        seen.update(inner)
     return True
-
-
-def _names_chance(place: RetryPlace) -> bool:
-    for body in place.bodies:
-        for one in ast.walk(body):
-            text = getattr(one, "attr", "") or getattr(one, "id", "")
-            if isinstance(text, str) and re.search(
-                r"random|jitter|uniform|retry_after|retryafter", text, re.IGNORECASE
-            ):
-                return True
-            if isinstance(one, ast.Constant) and isinstance(one.value, str) and "retry-after" in one.value.lower():
-                return True
-    return False

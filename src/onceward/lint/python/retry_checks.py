@@ -8,21 +8,12 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from onceward._core.key_ingredients import words_of
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import is_key_field, is_unkeyed_effect, names_asker
-from onceward.lint.python.names import PythonFile, calls_in, keyword_of, last_name, word_set
-from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places, types_of_policy
+from onceward.lint.python.names import PythonFile, calls_in, keyword_of
+from onceward.lint.python.refusals import proves_nothing_happened
+from onceward.lint.python.retry_places import CALLERS, RetryPlace, retry_places
 
-_NOTHING_HAPPENED: Final = word_set(
-    "connect_timeout connect_error connect_timeout_error pool_timeout client_connector_error "
-    "connection_refused_error new_connection_error gaierror "
-    "rate_limit_error rate_limited too_many_requests throttling_exception throttled operational_error "
-    "deadlock_detected serialization_failure database_locked lock_not_available integrity_error unique_violation "
-    "credentials_not_valid unauthorized unauthenticated "
-    "authentication_error token_expired expired_token invalid_token"
-)
-"""Exceptions after which nothing was done: not sent, refused at the door, or rolled back."""
 _RETRY_COUNTS: Final = ("max_retries", "retries", "num_retries", "max_network_retries", "retry_count", "max_retry")
 _KEYS_BY_ITSELF: Final = ("stripe", "onceward", "openai", "anthropic", "botocore", "boto3", "httpx", "httpx2")
 """Libraries whose own retries send a key, or come before anything was sent."""
@@ -57,34 +48,6 @@ def _finding(file: PythonFile, place: RetryPlace, call: ast.Call, effect: str) -
         return file.finding("OW111", call, message)
     message = f"{what} is tried again without a key: a timeout after it was done makes two. Send a key"
     return file.finding("OW110", call, message)
-
-
-def proves_nothing_happened(place: RetryPlace) -> bool:
-    """Whether every exception that leads to another attempt says that the effect did not take place."""
-    types: list[ast.expr] = []
-    for handler in place.handlers:
-        if handler.type is None:
-            return False
-        types += handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    if place.policy is not None:
-        types += types_of_policy(place.policy)
-    if place.statuses_only:
-        return _only_throttled(place)
-    return bool(types) and all(words_of(last_name(one)) in _NOTHING_HAPPENED for one in types)
-
-
-def _only_throttled(place: RetryPlace) -> bool:
-    """Whether the only response that leads to another attempt is 429: it was not taken in."""
-    for body in place.bodies:
-        for one in ast.walk(body):
-            if isinstance(one, ast.If) and any(isinstance(leaf, ast.Continue) for leaf in one.body):
-                numbers = {leaf.value for leaf in ast.walk(one.test) if isinstance(leaf, ast.Constant)}
-                names = {leaf.attr for leaf in ast.walk(one.test) if isinstance(leaf, ast.Attribute)}
-                if not (429 in numbers or "TOO_MANY_REQUESTS" in names) or any(
-                    isinstance(number, int) and number >= 500 for number in numbers
-                ):
-                    return False
-    return True
 
 
 def _is_outside_try(file: PythonFile, place: RetryPlace, call: ast.Call) -> bool:

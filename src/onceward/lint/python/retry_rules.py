@@ -14,7 +14,9 @@ RETRY_RULES: Final = (
         "retried-write-without-key",
         "a write that is tried again without a key",
         "A timeout says that no answer came, and not that nothing was done. If the first request arrived, the\n"
-        "second one is a second charge. Send a key that is the same on every attempt, or run it under a gate.",
+        "second one is a second charge. Send a key that is the same on every attempt, or run it under a gate. Not\n"
+        "reported: questions by POST, files that are sent, and attempts after an answer that says that nothing was\n"
+        "done (4xx but 408, a connection that was refused, a login that was renewed).",
         """\
 import random
 import time
@@ -133,7 +135,8 @@ def should_retry(status):
         "retries-without-ceiling",
         "a retry that never gives up",
         "An outage fills every worker with callers that will never stop, and nobody is told. Limit the attempts and\n"
-        "the time, then put the operation aside for somebody to look at.",
+        "the time, then put the operation aside for somebody to look at. A listener, a consumer or a connection that\n"
+        "is to be kept is not reported: it is right to go on for ever.",
         """\
 import httpx
 from tenacity import retry, wait_random_exponential
@@ -160,7 +163,8 @@ def rates():
         "a retry whose pauses are the same for everybody",
         "All callers failed together, so all come back together, and the service that was about to recover fails\n"
         "again. Sleep a random time between nothing and the ceiling: `random.uniform(0, min(cap, base *\n"
-        "2**attempt))`.",
+        "2**attempt))`. Not reported: what waits as long as the server says, what one person starts (commands,\n"
+        "scripts), and what asks a server of its own (localhost).",
         """\
 import time
 

@@ -23,6 +23,7 @@ Statuses that another attempt does not change. 409 is not here: several services
 still running.
 """
 _NAMES: Final = {one.name: one.value for one in HTTPStatus}
+_RENEWS: Final = re.compile(r"refresh|renew|re_?login|re_?auth")
 _RETRY_LISTS: Final = re.compile(r"retr(?:y|ies|yable|iable)|forcelist|transient")
 _STATUS_WORDS: Final = re.compile(r"status|codes?\b|code|http|forcelist|errors?$")
 _STATUS_ARGUMENTS: Final = frozenset(
@@ -73,7 +74,7 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
         if file.dotted(node.func).startswith("aiohttp_retry.") and (given := keyword_of(node, "statuses")):
             lists.append(("statuses", given))
     for name, value in lists:
-        wrong = [one for one in _permanent_in(file, value) if not _is_explained(file, node, _status(file, one))]
+        wrong = [one for one in _permanent_in(file, value) if not _is_explained(file, node, one)]
         if wrong:
             yield file.finding(
                 "OW113",
@@ -83,14 +84,19 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
             )
 
 
-def _is_explained(file: PythonFile, node: ast.AST, status: int | str | None) -> bool:
-    """Whether a comment right above or beside it speaks of this very status: then somebody thought about it."""
+def _is_explained(file: PythonFile, node: ast.AST, status: ast.expr) -> bool:
+    """
+    Whether a comment right above or beside the list speaks of this very status, or stands beside it on a line of its
+    own: then somebody thought about it.
+    """
+    if re.fullmatch(r"[\w.]+,?\s*#.*\w.*", file.source.line(status.lineno).strip()):
+        return True
     first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
     above = first
     while file.source.line(above - 1).lstrip().startswith("#"):
         above -= 1
     comments = (file.source.line(number).partition("#")[2] for number in range(above, last + 1))
-    return any(re.search(rf"\b{status}\b", comment) for comment in comments)
+    return any(re.search(rf"\b{_status(file, status)}\b", comment) for comment in comments)
 
 
 def _permanent_in(file: PythonFile, value: ast.expr) -> list[ast.expr]:
@@ -154,6 +160,8 @@ def _all_http_errors(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
     policy = place.policy
     if policy is None or not _raises_for_status(file, place) or keyword_of(policy, "giveup", "retry_error_callback"):
         return
+    if any(_RENEWS.search(last_name(call.func)) for body in place.bodies for call in calls_in(body)):
+        return  # What was refused is made anew before the next attempt.
     caught: list[ast.expr] = []
     if place.library == "backoff" and len(policy.args) > 1:
         caught = [policy.args[1]]

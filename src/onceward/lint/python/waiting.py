@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from onceward._core.key_ingredients import words_of
-from onceward.lint.python.names import PythonFile, calls_in, last_name, word_set
+from onceward.lint.python.names import PythonFile, calls_in, last_name, walk_here, word_set
 from onceward.lint.python.retry_places import within_loop
 
 _WAITERS: Final = re.compile(r"(?:^|_)(?:wait|poll|polling|ready|health|healthy|until|alive|check|busy|being)(?:_|$)")
 _ROUNDS: Final = re.compile(r"poll|poke|heartbeat|refresh|^(?!.*retr).*interval")
 _CLOCK: Final = re.compile(r"(?:^|[.?])(?:time|monotonic|perf_counter|now|utcnow)$")
-_STILL: Final = re.compile(r"\b(?:in progress|not (?:yet )?ready|still (?:running|starting|pending|being))\b", re.I)
+_STILL: Final = re.compile(
+    r"\b(?:in progress|not (?:yet )?ready|still (?:running|starting|pending|being)|not (?:[\w-]+ ){0,4}yet)\b", re.I
+)
 """What the other side says while it is at work, in the middle of a sentence."""
 _OWN_PLACE: Final = re.compile(
     r"(?:^|_)(?:create|ensure|set_?up|init)_(?:\w+_)?(?:index|indexes|indices|collection|table|database|schema|bucket)(?:_|$)"
@@ -41,6 +44,8 @@ def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
         return True
     if isinstance(loop, ast.While) and any(_CLOCK.search(file.dotted(call.func)) for call in calls_in(loop.test)):
         return True
+    if any(isinstance(one, ast.Raise) and any(map(_says_still, ast.walk(one))) for one in _around(file, loop)):
+        return True
     for node in within_loop(loop):
         if isinstance(node, ast.If) and any(_says_still(leaf) for leaf in ast.walk(node.test)):
             return True
@@ -49,6 +54,12 @@ def is_poll(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
             if any(isinstance(text, str) and text.lower() in _STATES for text in texts):
                 return True
     return False
+
+
+def _around(file: PythonFile, loop: ast.AST) -> Iterator[ast.AST]:
+    """What stands in the loop and behind it, where it says why it gave up."""
+    function = file.function_of(loop)
+    return walk_here(function if function is not None else loop)
 
 
 def names_waiter(name: str) -> bool:
