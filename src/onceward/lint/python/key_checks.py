@@ -14,7 +14,7 @@ from onceward._core.key_lint import lint_recipe
 from onceward.lint.findings import Finding
 from onceward.lint.python.effects import MONEY
 from onceward.lint.python.key_parts import ATTEMPT_NAMES, Part, key_parts
-from onceward.lint.python.key_places import KeyPlace, key_places
+from onceward.lint.python.key_places import KeyPlace, is_key_name, key_places
 from onceward.lint.python.names import PythonFile, calls_in, last_name
 from onceward.lint.python.refusals import proves_nothing_happened
 from onceward.lint.python.retry_places import RetryPlace, retry_around, retry_places
@@ -23,6 +23,10 @@ from onceward.lint.python.scopes import FUNCTIONS, FunctionNode
 _KEEPERS: Final = re.compile(
     r"^(?:save|store|insert|put|persist|set|setex|hset|write|execute|record|remember|add|append|commit|enqueue|send_task|apply_async|delay|publish)"
 )
+
+
+_PLACES_FOR_KEYS: Final = frozenset({"header", "headers", "query", "path", "body", "form", "cookie"})
+"""What a table of a generated client says of a parameter: where it goes, and not what it is."""
 
 
 def check_keys(file: PythonFile) -> Iterator[Finding]:
@@ -162,6 +166,8 @@ def _is_shared_constant(file: PythonFile, value: ast.Constant) -> bool:
     if (
         not isinstance(value.value, str)
         or not value.value
+        or is_key_name(value.value)
+        or value.value in _PLACES_FOR_KEYS
         or not isinstance(file.parents.get(value), ast.keyword | ast.Dict)
     ):
         return False
