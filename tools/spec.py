@@ -84,6 +84,8 @@ class Results:
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     not_collected: dict[str, str] = field(default_factory=dict)
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """By number, a file that is marked with it and cannot be imported here: it needs a package of another run."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Without workers, the marks are known as soon as the tests are collected."""
@@ -94,6 +96,9 @@ class Results:
         """A file that cannot be collected, an unknown number included."""
         if report.failed:
             self.not_collected[report.nodeid] = report.longreprtext.strip().splitlines()[-1]
+        elif report.skipped and report.nodeid.endswith(".py"):
+            for marks in re.findall(r"mark\.requirement\(([^)]*)\)", Path(report.nodeid).read_text(encoding="utf-8")):
+                self.elsewhere |= dict.fromkeys(re.findall(r'"([A-E]\d\d)"', marks), report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test passes by its call; it fails by any of its phases."""
@@ -204,10 +209,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results, code = run_pytest(root, "-n", str(options.workers))
     problems = find_problems(sources, results, code)
     if options.check:
-        marked = sum(number in results.marks for source in sources for number in source.promises)
-        total = sum(len(source.promises) for source in sources)
-        report: dict[str, Any] = {"marked": marked, "of": total, "problems": problems}
-        text = "\n".join([f"{marked} of {total} requirements have a marked test", *(f"problem: {p}" for p in problems)])
+        numbers = [number for source in sources for number in source.promises]
+        elsewhere = {
+            one: file for one, file in results.elsewhere.items() if one in numbers and one not in results.marks
+        }
+        marked = sum(number in results.marks for number in numbers) + len(elsewhere)
+        report: dict[str, Any] = {"marked": marked, "of": len(numbers), "elsewhere": elsewhere, "problems": problems}
+        lines = [f"{marked} of {len(numbers)} requirements have a marked test"]
+        lines += [f"{number} only where {file} can be imported" for number, file in elsewhere.items()]
+        text = "\n".join([*lines, *(f"problem: {one}" for one in problems)])
     else:
         report = as_data(sources, results, problems)
         text = as_text(report)

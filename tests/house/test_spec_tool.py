@@ -201,6 +201,20 @@ def test_checking_runs_no_test(project: Path, spec: Spec) -> None:
     assert (damaged.returncode, damaged.stdout.splitlines()[-1]) == (1, "problem: the list lacks B13")
 
 
+def test_a_mark_in_a_file_of_another_run_is_counted_and_named(project: Path, spec: Spec) -> None:
+    """
+    A file whose package is not here is skipped as a whole, and its marks count all the same: where, is said.
+    """
+    needs = 'import pytest\npytest.importorskip("no_such_package")\n'
+    plant(project, f'{needs}@pytest.mark.requirement("D74", "D75")\ndef test_it():\n    pass\n')
+
+    done = spec("--check")
+
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "2 of 273 requirements have a marked test"
+    assert done.stdout.splitlines()[1].startswith("D74 only where tests/")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
