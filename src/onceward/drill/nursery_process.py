@@ -12,6 +12,7 @@ because the drill was killed, it kills all of it and leaves.
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import select
@@ -185,6 +186,8 @@ def _forked(number: int, task: dict[str, Any], works: dict[str, Work], ready: in
         nowhere = os.open(os.devnull, os.O_RDONLY)
         for old, new in ((nowhere, 0), (output_in, 1), (output_in, 2)):
             os.dup2(old, new)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # What ends the process at once has still said it.
         os.close(go[1])
         done = works[task["do"]](task, Pistol(ready, go[0]))
         send_report(report_in, done)
