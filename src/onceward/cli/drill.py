@@ -17,7 +17,7 @@ from onceward.cli.store_argument import check_is_there
 from onceward.cli.text_tables import escape_invisible, format_table
 from onceward.drill.bundle import PERMITTED, faults_of, read_bundle, reasons_of
 from onceward.drill.drill_run import DrillOrder, run_drill
-from onceward.drill.proof import Proof
+from onceward.drill.proof import ProofClaims
 from onceward.drill.proofs import PROOFS
 from onceward.drill.target.target_proof import TARGET
 from onceward.drill.target.target_run import POINTS, SECONDS, TargetOrder, run_target
@@ -29,7 +29,7 @@ LIST = "list"
 SEED_MAX = 2**31 - 1
 TIMES_MAX, POINTS_MAX, SECONDS_MAX = 1_000, 1_000, 3_600
 ARGUMENT_BYTES_MAX = 1_000_000
-KNOWN: dict[str, Proof] = {**PROOFS, TARGET.name: TARGET}
+KNOWN: dict[str, ProofClaims] = {**PROOFS, TARGET.name: TARGET}
 
 _MORE = """\
 Without names all proofs are run, `drill list` lists them. Each is run twice: with its guard, and without, where the

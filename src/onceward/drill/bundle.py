@@ -18,7 +18,7 @@ from typing import Any
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.strict_json import parse_json
-from onceward.drill.proof import Proof, ProofJudgement
+from onceward.drill.proof import ProofClaims, ProofJudgement
 
 FORMAT = "onceward-drill/1"
 PERMITTED, BLOCKED = "PERMITTED", "BLOCKED"
@@ -26,7 +26,7 @@ BYTES_MAX = 4_000_000
 """Of a bundle: hundreds of times what a drill writes."""
 
 
-def sealed(document: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
+def sealed(document: dict[str, Any], proofs: Mapping[str, ProofClaims]) -> dict[str, Any]:
     """The document with each proof's judgement, the verdict, its reasons and the digest."""
     for entry in document["proofs"]:
         found = judged(entry, proofs[entry["name"]])
@@ -36,14 +36,14 @@ def sealed(document: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, A
     return document | {"digest": digest_of_bundle(document)}
 
 
-def judged(entry: Mapping[str, Any], proof: Proof) -> ProofJudgement:
+def judged(entry: Mapping[str, Any], proof: ProofClaims) -> ProofJudgement:
     """What the numbers of one entry come to."""
     if entry.get("broke"):
         return ProofJudgement(False, (f"it could not be run to its end: {entry['broke']}",))
     return proof.judge(_numbers(entry, "guarded"), _numbers(entry, "control"))
 
 
-def reasons_of(document: Mapping[str, Any], proofs: Mapping[str, Proof]) -> list[str]:
+def reasons_of(document: Mapping[str, Any], proofs: Mapping[str, ProofClaims]) -> list[str]:
     """Why the verdict is BLOCKED, from the numbers; nothing if it is not."""
     reasons = [
         f"{entry['name']}: {why}" for entry in document["proofs"] for why in judged(entry, proofs[entry["name"]]).why
@@ -73,7 +73,7 @@ def read_bundle(path: Path) -> Any:
         raise ConfigurationError(f"{str(path)!r} is no bundle of a drill: {error}") from None
 
 
-def faults_of(document: Any, proofs: Mapping[str, Proof]) -> list[str]:
+def faults_of(document: Any, proofs: Mapping[str, ProofClaims]) -> list[str]:
     """What is wrong with a bundle, one sentence each; nothing if it is whole and says what its numbers say."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         return [f"it is no bundle of a drill: its format is not {FORMAT}"]

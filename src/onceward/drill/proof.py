@@ -57,16 +57,14 @@ def scalars(numbers: Numbers) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
-    """One proof: data and a function."""
+class ProofClaims:
+    """What is claimed of the numbers of a proof, by whomever they were counted, and how its control goes wrong."""
 
     name: str
     shows: str
     """What it shows, in one sentence."""
     without: str
     """The guard that the control does without."""
-    run: Callable[[Bench], Numbers]
-    """Runs it, with the guard or (`bench.guarded`) without."""
     claims: tuple[Claim, ...] = (ONE_EFFECT,)
     """What must hold of the numbers of the guarded run."""
     doubles: Callable[[Numbers], bool] = more_effects
@@ -88,6 +86,14 @@ class Proof:
                 f"void: without {self.without} nothing doubled ({scalars(control)}), so the proof could not have failed"
             )
         return ProofJudgement(not why, tuple(why))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(ProofClaims):
+    """One proof: its claims, and a function that counts the numbers."""
+
+    run: Callable[[Bench], Numbers]
+    """Runs it, with the guard or (`bench.guarded`) without."""
 
 
 def _true(holds: Callable[[Numbers], bool], numbers: Numbers) -> bool:

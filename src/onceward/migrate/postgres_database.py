@@ -23,7 +23,17 @@ from onceward.migrate.database import PASSES, Application, Migrator
 from onceward.migrate.hashing import LABEL, Hash, historical_key, postgres_expression
 from onceward.migrate.postgres_look import look, standing_of
 from onceward.migrate.reporting import Backfill, Say
-from onceward.migrate.table import KEY, WORKER, Dialect, MigrationRefused, MigrationStep, Progress, Table, quote
+from onceward.migrate.table import (
+    KEY,
+    WORKER,
+    Dialect,
+    MigrationRefused,
+    MigrationStep,
+    Progress,
+    Table,
+    literal,
+    quote,
+)
 from onceward.runtime.environment import REAL
 from onceward.stores._postgres_url import parse
 
@@ -237,7 +247,7 @@ class PostgresMigrator:
 
     def describe(self, table: Table) -> list[str]:
         """The table's columns, constraints, indexes and rows as lines, to be compared."""
-        (oid,) = self._run(f"SELECT to_regclass({_text(table.quoted)})::oid")[0]
+        (oid,) = self._run(f"SELECT to_regclass({literal(table.quoted)})::oid")[0]
         columns = self._run(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             f"WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
@@ -266,7 +276,7 @@ class PostgresMigrator:
     @contextmanager
     def copy(self, table: Table, bytes_max: int) -> Iterator[tuple[Migrator, Table]]:
         """The table in a schema of its own, with defaults, checks and indexes; without triggers and foreign keys."""
-        ((size,),) = self._run(f"SELECT pg_total_relation_size(to_regclass({_text(table.quoted)}))")
+        ((size,),) = self._run(f"SELECT pg_total_relation_size(to_regclass({literal(table.quoted)}))")
         if size > bytes_max:
             raise MigrationRefused(
                 f"{table.quoted} has {size:,} bytes, and a rehearsal copies at most {bytes_max:,}. Rehearse on a "
@@ -309,7 +319,3 @@ class PostgresMigrator:
     def _run(self, statement: str) -> list[tuple[Any, ...]]:
         cursor = self._connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

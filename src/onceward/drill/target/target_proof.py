@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.drill.proof import FORK, Claim, Numbers, Proof, more_effects
+from onceward.drill.proof import FORK, Claim, Numbers, ProofClaims, more_effects
 
 
 def _nothing_doubles(numbers: Numbers) -> bool:
@@ -48,15 +48,10 @@ def _explain(numbers: Numbers) -> str:
     return "; ".join([*wrong[:1], *([f"line {line['number']} doubles: {line['text']}"] if line else [])])
 
 
-def _never(_: object) -> Numbers:
-    raise NotImplementedError("a target is run by run_target")
-
-
-TARGET = Proof(
+TARGET = ProofClaims(
     name="target",
     shows="your function, sent again, at once, and after kill -9 at every line: one effect",
     without="one identity (two different calls)",
-    run=_never,
     claims=(
         Claim("no retry doubles the effect", _nothing_doubles),
         Claim("after a retry the effect is there, or the operation is in doubt or still held", _nothing_is_lost),
