@@ -124,7 +124,7 @@ class TestBadInput:
             (["--config", "unknown.toml"], "has no box 'jitters'"),
             (["--config", "short.toml"], "must be a sentence that says how it is known"),
             (["--store", "sqlite:///nowhere.db"], "there is no file nowhere.db"),
-            (["src"], "there is no command 'src'"),
+            (["src"], "there is no command 'src': a file or folder is named with --path src"),
         ],
     )
     def test_what_cannot_be_meant_is_2(self, typed: list[str], words: str, project: Path, run: Any) -> None:

@@ -143,7 +143,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            self.error(f"there is no command {value!r}" + did_you_mean(value, action.choices))
+            takes_path = "--path" in self._option_string_actions
+            hint = f": a file or folder is named with --path {value}" if takes_path else ""
+            self.error(f"there is no command {value!r}" + (did_you_mean(value, action.choices) or hint))
         super()._check_value(action, value)
 
 
