@@ -149,3 +149,13 @@ class TestRules:
         With the nearest one.
         """
         assert "Did you mean OW101?" in run("lint", "explain", "OW-101").err
+
+
+def test_a_folder_without_a_language_is_told_what_there_is(run: Any) -> None:
+    """
+    `onceward lint src` is what people type first.
+    """
+    ran = run("lint", "src")
+
+    assert ran.code == 2
+    assert "there is no command 'src'. There are: python, sql, migration" in ran.err

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 from onceward.cli import exit_codes
 
 Run: TypeAlias = Callable[[argparse.Namespace], int]
+CHOICES_SHOWN = 8
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 GROUPS = {
@@ -143,10 +144,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            takes_path = "--path" in self._option_string_actions
-            hint = f": a file or folder is named with --path {value}" if takes_path else ""
-            self.error(f"there is no command {value!r}" + (did_you_mean(value, action.choices) or hint))
+            self.error(
+                f"there is no command {value!r}" + (did_you_mean(value, action.choices) or self._hint(action, value))
+            )
         super()._check_value(action, value)
+
+    def _hint(self, action: argparse._SubParsersAction[CommandParser], value: str) -> str:
+        """What is there instead, if that is short enough to be read."""
+        if "--path" in self._option_string_actions:
+            return f": a file or folder is named with --path {value}"
+        return f". There are: {', '.join(action.choices)}" if len(action.choices) <= CHOICES_SHOWN else ""
 
 
 def build_parser(groups: Iterable[str] = GROUPS) -> CommandParser:
