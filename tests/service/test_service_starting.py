@@ -205,6 +205,7 @@ WRONG: dict[str, list[Any]] = {
     "statement_seconds": [0, "nan", True], "database_bytes": [0, "1 GB"], "writers": [0, "x"], "readers": [0, "x"],
     "trusted_proxies": ["everyone", "10.0.0.0/99", "10.0.0.1/8"], "flood_burst": [0, "x"],
     "ledger_verify": ["later", ""], "ledger_late": ["never"], "ledger_customers": ["some"], "journal": ["maybe", ""],
+    "worker_sandbox": ["on", ""], "worker_user": ["nobody-of-that-name"],
     "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
     "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],

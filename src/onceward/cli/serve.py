@@ -120,9 +120,11 @@ def _print_address(chosen: Settings, made: Service, port: int, *, as_json: bool)
     address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
     token = None if made.first_token is None else made.first_token.issued.text
     if as_json:
-        print_json({"address": address, "token": token, "pid": os.getpid()})
+        confined = {"active": made.confined.active, "missing": made.confined.missing}
+        print_json({"address": address, "token": token, "pid": os.getpid(), "workers": confined})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
+    print_text(f"SQL runs in processes that are confined by: {made.confined.line()}")
     if token is None:
         print_text("Tokens: onceward token list. Stop with Ctrl-C.")
         return

@@ -19,6 +19,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +83,7 @@ from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.sql.worker_sandbox import SandboxOptions, SandboxReport
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
@@ -123,6 +125,8 @@ class Service(NamedTuple):
     access: AsyncAccess
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
+    confined: SandboxReport
+    """What holds the processes in that run SQL."""
 
 
 @asynccontextmanager
@@ -149,8 +153,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            sandbox=SandboxOptions(settings.worker_sandbox, settings.worker_user),
         )
         stack.push_async_callback(engine.close)
+        confined = await engine.start()
+        log.log(WARNING if confined.missing else INFO, "processes that run SQL are confined by: %s", confined.line())
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
@@ -181,7 +188,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         app = _compose(chosen, apps, access)
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access), confined)
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:

@@ -46,6 +46,10 @@ class Settings:
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
     """Processes that read."""
+    worker_sandbox: str = "auto"
+    """How processes that run SQL are confined: by what the system has (`auto`), all of it (`required`), or `off`."""
+    worker_user: str = ""
+    """Whom processes that run SQL run as, if the service is root: a user, or `same`; empty: nobody."""
     ledger_verify: str = "inline"
     """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
@@ -162,6 +166,7 @@ _ABOVE_ZERO = (
 _CHOICES = {
     "scope_by": ("tenant", "token"),
     "journal": ("on", "off"),
+    "worker_sandbox": ("auto", "required", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
     "ledger_customers": ("any", "known"),
@@ -197,6 +202,8 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         refuse("hooks_path", "a folder")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
+    if made.worker_user:
+        _check_user(made.worker_user, sources.get("worker_user", "worker_user"))
     if made.store:
         _check_store(made.store, sources.get("store", "store"))
     _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
@@ -214,6 +221,15 @@ def _check_store(url: str, where: str) -> None:
             f"{where} must be sqlite:///... or postgresql://..., or a store of another package that can hold tables: "
             "tokens and tenants are kept beside the records"
         )
+
+
+def _check_user(name: str, where: str) -> None:
+    from onceward.service.sql.worker_user import find_worker_user  # Here: most services name nobody.
+
+    try:
+        find_worker_user(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def _check_networks(texts: tuple[str, ...], where: str) -> None:

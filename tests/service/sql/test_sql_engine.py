@@ -29,6 +29,7 @@ from onceward.service.sql import (
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.worker_channel import IN_COMMIT, WorkerProgress
+from onceward.service.sql.worker_sandbox import AUTO, WorkerSandbox
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
 QUICK = Limits(statement_seconds=0.5)
@@ -327,7 +328,7 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
 
     async def play(seen: WorkerProgress, *, overdue: bool) -> list[str]:
         queue = JobQueue(QUICK)
-        supervisor = WorkerSupervisor(queue, QUICK, {}, REAL, together=64)
+        supervisor = WorkerSupervisor(queue, QUICK, {}, REAL, together=64, sandbox=WorkerSandbox(Path(), AUTO))
         supervisor._groups = 5
         loop = asyncio.get_running_loop()
         requests = [

@@ -28,7 +28,7 @@ from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlRe
 from onceward.service.sql.statement_parser import needs_space
 from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Resource, build_application
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
@@ -132,16 +132,18 @@ class SqlApp:
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
-                        QueryResponse, QueryRequest, keyed=True, example=example),
+                        QueryResponse, QueryRequest, keyed=True, example=example, about=Resource.DATABASE),
             ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
-                        BatchResponse, BatchRequest, keyed=True, example={"statements": [example]}),
-            ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse),
+                        BatchResponse, BatchRequest, keyed=True, example={"statements": [example]},
+                        about=Resource.DATABASE),
+            ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse,
+                        about=Resource.DATABASE),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
-                        DatabasesResponse),
+                        DatabasesResponse, about=Resource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
-                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201)),
+                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201), about=Resource.DATABASE),
             ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
-                        DropDatabaseResponse, role=Role.ADMIN),
+                        DropDatabaseResponse, role=Role.ADMIN, about=Resource.DATABASE),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
@@ -217,15 +219,13 @@ class SqlApp:
 
     # --- the tenant, the database, the key, the price ---
 
-    def _namespace(self, call: ApiCall, database: str | None = None) -> str:
-        """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
-        tenant = call.path("namespace")
-        call.caller.require(tenant=tenant, database=database)
-        return namespace_of(call.caller.environment, tenant)
+    def _namespace(self, call: ApiCall) -> str:
+        """The engine's namespace: the caller's own tenant (`Resource` sees to that), in the token's environment."""
+        return namespace_of(call.caller.environment, call.caller.tenant)
 
     def _database_of(self, call: ApiCall) -> tuple[str, str]:
         database = call.path("database")
-        return self._namespace(call, database), check_name(database, "database")
+        return self._namespace(call), check_name(database, "database")
 
     def _identity(self, call: ApiCall, database: str) -> Identity | None:
         found = call.identity(self._profile)

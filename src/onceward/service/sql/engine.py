@@ -37,7 +37,9 @@ from onceward.service.sql.requests import (
     TableInfo,
     build_request,
 )
+from onceward.service.sql.sqlite_version import check_sqlite_version
 from onceward.service.sql.tenant_database import RequestResult
+from onceward.service.sql.worker_sandbox import AUTO, SandboxOptions, SandboxReport, WorkerSandbox
 from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2
@@ -111,11 +113,15 @@ class SqliteEngine:
         readers: int = READERS,
         environment: Environment = REAL,
         worker_command: Sequence[str] = COMMAND,
+        sandbox: SandboxOptions = AUTO,
         **terms: Unpack[KeyTerms],
     ) -> None:
         options = key_options(terms)
         Gate("memory://", scope="terms", **options).close()  # Refuses here what every request would be refused for.
+        check_sqlite_version()
         self._folder = DatabaseFolder(Path(folder))
+        held = WorkerSandbox(self._folder.root, sandbox)
+        held.prepare()
         self._limits = limits
         self._environment = environment
         self._closed = False
@@ -126,7 +132,13 @@ class SqliteEngine:
         kinds += [(self._read_queue, "reader", 1)] * readers
         self._supervisors = [
             WorkerSupervisor(
-                queue, limits, {**settings, "role": role}, environment, together=together, command=worker_command
+                queue,
+                limits,
+                {**settings, "role": role},
+                environment,
+                together=together,
+                command=worker_command,
+                sandbox=held,
             )
             for queue, role, together in kinds
         ]
@@ -194,6 +206,15 @@ class SqliteEngine:
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are, by name."""
         return await asyncio.get_running_loop().run_in_executor(None, self._folder.databases, namespace)
+
+    async def start(self) -> SandboxReport:
+        """
+        Start a worker now, and say what holds it in; `ConfigurationError` if that is less than required.
+
+        Without this, workers start with the first request.
+        """
+        await self._ask(self._read_queue, str(self._folder.root), "ping")
+        return next(one.confined for one in self._supervisors if one.confined is not None)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.service.sql.database_files import create_file, drop_file, file_identity
 from onceward.service.sql.frame_reader import read_frame
@@ -31,6 +31,7 @@ from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_e
 from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, WritableDatabase
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
 from onceward.service.sql.worker_errors import to_wire
+from onceward.service.sql.worker_sandbox import enter_sandbox
 
 Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 
@@ -127,6 +128,10 @@ class DatabaseReader:
             outcomes.append(database.perform(request))
         return outcomes
 
+    def ping(self, _path: Path) -> bool:
+        """Nothing to do: the worker is there."""
+        return True
+
     def tables(self, path: Path) -> list[Any]:
         """What is in a database."""
         return self.databases.get(path).session.look(read_tables)
@@ -170,10 +175,16 @@ def serve(link: socket.socket, progress: ProgressPage) -> None:
         if settings["role"] == "writer"
         else DatabaseReader(limits, progress)
     )
-    link.sendall(pack({"ready": os.getpid()}))
+    try:
+        sandbox = enter_sandbox(settings.get("sandbox"))
+    except ConfigurationError as error:
+        link.sendall(pack({"error": to_wire(error)}))
+        return
+    link.sendall(pack({"ready": os.getpid(), "sandbox": sandbox.report}))
     with suppress(EOFError):
         while True:
             order = read_frame(stream)
+            order["path"] = sandbox.inside(order["path"])
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
             extend_cpu_limit(limits, len(requests))
             progress.begin(order["group"])

@@ -7,7 +7,8 @@ same table makes the OpenAPI document, so that the two cannot part.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import offload_if_large
 from onceward.protocol.errors import ResourceNotFound
-from onceward.service.access import Role
+from onceward.service.access import Caller, Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.problems import (
     MediaTypeUnsupported,
@@ -55,6 +56,17 @@ class Parameter(NamedTuple):
     location: str = "query"
 
 
+class Resource(StrEnum):
+    """What an endpoint is about, and so which tokens may call it, whatever their role."""
+
+    DATABASE = "database"
+    """One database, named in the path: `{namespace}` and `{database}`."""
+    DATABASES = "databases"
+    """The databases of `{namespace}` that the token is for; the endpoint leaves the others out."""
+    TENANT = "tenant"
+    """Anything else of the tenant's: not for tokens that have a list of databases."""
+
+
 class ApiEndpoint(NamedTuple):
     """One address and method."""
 
@@ -66,6 +78,8 @@ class ApiEndpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
+    about: Resource = Resource.TENANT
+    """What it is about: unless it says so, it is not for tokens of single databases."""
     signed: bool = False
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     parameters: tuple[Parameter, ...] = ()
@@ -148,6 +162,7 @@ class _Handler:
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
+            _check_resource(caller, endpoint, request.path_params)
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
             result = await endpoint.run(ApiCall(request, caller, body, size))
@@ -203,6 +218,16 @@ async def read_body(request: Request, most: int) -> bytes:
 def _is_ambiguous(request: Request) -> bool:
     """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
     return "transfer-encoding" in request.headers and "content-length" in request.headers
+
+
+def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:
+    """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
+    if endpoint.about is Resource.TENANT:
+        caller.require(whole_tenant=True)
+    elif endpoint.about is Resource.DATABASES:
+        caller.require(tenant=names["namespace"])
+    else:
+        caller.require(tenant=names["namespace"], database=names["database"])
 
 
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
