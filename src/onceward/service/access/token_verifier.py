@@ -99,8 +99,8 @@ class Caller(NamedTuple):
             raise Forbidden("this token is not for this database; use one whose list has it")
         if whole_tenant and self.databases is not None:
             raise Forbidden(
-                f"this token is only for the databases {', '.join(self.databases)[:200]}, and this belongs to the whole "
-                "tenant; use a token without a list of databases"
+                f"this token is only for the databases {', '.join(self.databases)[:200]}, and this belongs to the "
+                "whole tenant; use a token without a list of databases"
             )
         if _RANK[Role(role)] > _RANK[self.role]:
             raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
