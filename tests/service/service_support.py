@@ -54,7 +54,8 @@ class Served:
     @classmethod
     def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
         """Start one, and wait until it listens."""
-        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder)]
+        command += ["--first-token", "stdout", *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder

@@ -32,7 +32,6 @@ from starlette.routing import BaseRoute, Route
 from onceward._core.errors import (
     AlreadySettled,
     BalanceExhausted,
-    ConfigurationError,
     Forbidden,
     IllegalMove,
     OncewardError,
@@ -65,6 +64,7 @@ from onceward.protocol.errors import (
 )
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.first_token import NONE
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -74,6 +74,7 @@ from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
+from onceward.service.private_folder import make_private_folder
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
 from onceward.service.settings import DATABASES, Settings, store_url_of
@@ -133,7 +134,7 @@ class Service(NamedTuple):
 async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
     url = store_url_of(settings)
-    _make_private(settings.folder)
+    make_private_folder(settings.folder)
     async with AsyncExitStack() as stack:
         store = open_store(url)
         stack.callback(store.close)
@@ -188,7 +189,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         app = _compose(chosen, apps, access)
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access), confined)
+        first = None if settings.first_token == NONE else await _first_token(access)
+        yield Service(AccessLogMiddleware(app), engine, access, first, confined)
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
@@ -300,11 +302,3 @@ async def _first_token(access: AsyncAccess) -> NewToken | None:
 
 def _make_importable(folder: str) -> None:
     sys.path.insert(0, str(Path(folder).resolve()))
-
-
-def _make_private(folder: str) -> None:
-    try:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        Path(folder).chmod(0o700)
-    except OSError as error:
-        raise ConfigurationError(f"the service cannot use the folder {folder}: {error.strerror}") from None

@@ -76,6 +76,8 @@ class Settings:
     """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
+    first_token: str = "auto"  # noqa: S105 - a place, and no token
+    """Where a new service's first token goes: `stdout`, a file, `none` is made, or by the terminal (`auto`)."""
     log_level: str = "info"
     """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
 
@@ -196,6 +198,8 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if getattr(made, name) not in choices:
             refuse(name, " or ".join(choices))
+    if not made.first_token.strip() or "\0" in made.first_token:
+        refuse("first_token", "auto, stdout, none or a file")
     if made.relay and not Path(made.relay).is_file():
         refuse("relay", "a TOML file with endpoints")
     if made.hooks_path and not Path(made.hooks_path).is_dir():
