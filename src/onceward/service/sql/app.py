@@ -28,7 +28,7 @@ from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlRe
 from onceward.service.sql.statement_parser import needs_space
 from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Resource, build_application
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResource, EndpointResponse, build_application
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
@@ -132,18 +132,18 @@ class SqlApp:
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
-                        QueryResponse, QueryRequest, keyed=True, example=example, about=Resource.DATABASE),
+                        QueryResponse, QueryRequest, keyed=True, example=example, about=EndpointResource.DATABASE),
             ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
                         BatchResponse, BatchRequest, keyed=True, example={"statements": [example]},
-                        about=Resource.DATABASE),
+                        about=EndpointResource.DATABASE),
             ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse,
-                        about=Resource.DATABASE),
+                        about=EndpointResource.DATABASE),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
-                        DatabasesResponse, about=Resource.DATABASES),
+                        DatabasesResponse, about=EndpointResource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
-                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201), about=Resource.DATABASE),
+                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201), about=EndpointResource.DATABASE),
             ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
-                        DropDatabaseResponse, role=Role.ADMIN, about=Resource.DATABASE),
+                        DropDatabaseResponse, role=Role.ADMIN, about=EndpointResource.DATABASE),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
@@ -220,7 +220,7 @@ class SqlApp:
     # --- the tenant, the database, the key, the price ---
 
     def _namespace(self, call: ApiCall) -> str:
-        """The engine's namespace: the caller's own tenant (`Resource` sees to that), in the token's environment."""
+        """The engine's namespace: the caller's own tenant (`EndpointResource` sees to it), in its environment."""
         return namespace_of(call.caller.environment, call.caller.tenant)
 
     def _database_of(self, call: ApiCall) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -209,7 +208,6 @@ def _leave_the_service(folder: str) -> None:
 
 def _touch_what_is_needed_later() -> None:
     """What reads files only once: the time zone, the seed of SQLite's random numbers, our schema, who we are."""
-    time.tzset()
     REAL.process()
     deque(migration_scripts("onceward.stores", "sqlite"), 0)
     with suppress(sqlite3.Error):

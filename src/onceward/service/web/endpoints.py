@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     location: str = "query"
 
 
-class Resource(StrEnum):
+class EndpointResource(StrEnum):
     """What an endpoint is about, and so which tokens may call it, whatever their role."""
 
     DATABASE = "database"
@@ -78,7 +78,7 @@ class ApiEndpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
-    about: Resource = Resource.TENANT
+    about: EndpointResource = EndpointResource.TENANT
     """What it is about: unless it says so, it is not for tokens of single databases."""
     signed: bool = False
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
@@ -222,9 +222,9 @@ def _is_ambiguous(request: Request) -> bool:
 
 def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
-    if endpoint.about is Resource.TENANT:
+    if endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
-    elif endpoint.about is Resource.DATABASES:
+    elif endpoint.about is EndpointResource.DATABASES:
         caller.require(tenant=names["namespace"])
     else:
         caller.require(tenant=names["namespace"], database=names["database"])
