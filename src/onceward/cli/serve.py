@@ -123,9 +123,9 @@ def _print_address(chosen: Settings, made: Service, port: int, *, as_json: bool)
     address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
     token = None if made.first_token is None else _handed_out(chosen, made.first_token)
     if as_json:
-        confined = {"active": made.confined.active, "missing": made.confined.missing}
         text, file = (None, None) if token is None else token
-        shown = {"address": address, "token": text, "pid": os.getpid(), "workers": confined}
+        shown: dict[str, Any] = {"address": address, "token": text, "pid": os.getpid()}
+        shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
