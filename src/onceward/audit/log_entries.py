@@ -227,7 +227,7 @@ def _append(entry: LogEntry, texts: Mapping[str, str | None], random: Random) ->
 
 
 def _as_line(subject: str) -> str:
-    """A subject as it is, if it can be shown; senders choose the ids of their events, and no id is a reason to refuse."""
+    """A subject, if it can be shown; otherwise its digest: senders choose ids, and none is a reason to refuse."""
     try:
         return check_line("a subject", subject, SUBJECT_CHARACTERS_MAX)
     except RequestInvalid:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from onceward._core.durations import DAY, HOUR, MINUTE, SECOND
+from onceward._core.durations import SECOND
 from onceward._core.errors import OncewardError
 from onceward.audit import DecisionFilter, DecisionLog, DecisionView, LogHead, LogReport
 from onceward.audit.decision_views import PAGE_MAX
@@ -29,7 +29,7 @@ NOT_KNOWN = "not known"
 """An intent without an outcome: the process died in between, or is deciding at this moment."""
 
 _HEADINGS = ("NUMBER", "TIME", "ACTOR", "VIA", "ACTION", "SUBJECT", "OUTCOME", "REASON")
-_UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
 _AGO = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 
 
@@ -186,7 +186,7 @@ COMMANDS = (
         ),
         examples=("onceward audit verify",),
         exit_codes=exit_codes.TO_FIND,
-        more="An entry that was changed, removed, added or moved since is named, and the exit code is 1. It only reads.",
+        more="An entry that was changed, removed, added or moved is named, and the exit code is 1. It only reads.",
     ),
     Command(
         name="audit reasons",

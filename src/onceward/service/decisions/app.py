@@ -114,7 +114,7 @@ def _shown(one: DecisionView) -> DecisionResponse:
         id=one.id,
         at=to_datetime(one.at).isoformat(),
         actor=one.actor if is_own and one.actor is not None else OPERATOR,
-        via=one.via if is_own else OPERATOR,
+        via=one.via,
         action=one.action,
         subject=one.subject,
         environment=one.environment,
