@@ -56,7 +56,8 @@ class LogHead(NamedTuple):
         """A head as `verify` printed it."""
         number, _, hash = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) <= 18
-        if not is_number or (hash != GENESIS and len(hash) != HASH_DIGITS) or not {*hash} <= {*"0123456789abcdef"}:
+        is_hash = hash == GENESIS if number == "0" else len(hash) == HASH_DIGITS and {*hash} <= {*"0123456789abcdef"}
+        if not (is_number and is_hash):
             raise RequestInvalid("a head is NUMBER:HASH, as `onceward audit verify` prints it")
         return cls(int(number), hash)
 

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onceward._core.durations import SECOND
-from onceward._core.errors import OncewardError
-from onceward.audit import DecisionFilter, DecisionLog, DecisionView, LogHead, LogReport
+from onceward._core.errors import ConfigurationError, OncewardError
+from onceward.audit import DecisionFilter, DecisionLog, DecisionView, LogFinding, LogHead, LogReport
 from onceward.audit.decision_views import PAGE_MAX
+from onceward.audit.log_entries import GENESIS
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant, tenant_name
 from onceward.cli.argument_types import count_up_to, limit
@@ -89,8 +90,14 @@ def _document(view: DecisionView) -> dict[str, Any]:
 
 def _verify(args: argparse.Namespace) -> int:
     """Walk the log."""
-    with _existing_log(args) as log:
-        found = log.verify(args.expect)
+    try:
+        with _existing_log(args) as log:
+            found = log.verify(args.expect)
+    except ConfigurationError as error:
+        if args.expect is None or not args.expect.number:
+            raise  # Perhaps nobody has decided anything yet; with a head that was noted, somebody has.
+        missing = LogFinding(1, f"numbers 1 to {args.expect.number} are missing, and so is the log: {error}")
+        found = LogReport(0, 0, LogHead(0, GENESIS), [missing])
     code = exit_codes.NO if found.findings else exit_codes.FINE
     if args.json:
         print_json(_report(found))
