@@ -146,7 +146,8 @@ def contents(folder: Path) -> dict[str, list[Any]]:
         database = sqlite3.connect(path)
         for (table,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
             rows = database.execute(f'SELECT * FROM "{table}"').fetchall()
-            if rows and rows != [("schema_version", 1)]:  # A subject's tables are made when they are first opened.
+            # A subject's tables are made when they are first opened, with the version of their schema in them.
+            if rows and not any(row[0] == "schema_version" for row in rows):
                 found[f"{path.name} {table}"] = sorted(map(repr, rows))
         database.close()
     return found
