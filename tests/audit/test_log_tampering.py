@@ -29,7 +29,9 @@ def filled(log: DecisionLog) -> DecisionLog:
 
 def first(log: DecisionLog, expected: LogHead | None = None) -> LogFinding:
     """The first finding."""
-    return log.verify(expected).findings[0]
+    found = log.verify(expected).findings
+    assert found, "the walk found nothing"
+    return found[0]
 
 
 def another(value: Any) -> Any:

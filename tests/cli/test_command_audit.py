@@ -124,7 +124,7 @@ def test_every_decision_leaves_a_trace(command: str, everything: None, run: Any,
 
 
 @pytest.mark.parametrize("command", [one for one in DECISIONS if one != "audit reasons"])
-@pytest.mark.fault("a-decision-goes-on-without-its-log")
+@pytest.mark.fault("a-log-that-cannot-be-opened-is-done-without")
 def test_nothing_is_decided_without_the_log(command: str, everything: None, run: Any, folder: Path) -> None:
     """
     The log's file cannot be written (here: it is none): every decision is refused, and what it was about is as it was.
