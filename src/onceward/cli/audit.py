@@ -73,10 +73,15 @@ def _row(view: DecisionView) -> tuple[object, ...]:
         view.actor or _erased(view),
         view.via,
         view.action,
-        view.subject or _erased(view),
+        _short(view.subject) or _erased(view),
         f"{outcome} ({view.error})" if view.error else outcome,
         view.reason,
     )
+
+
+def _short(subject: str | None) -> str | None:
+    """A record's id as logs and errors show it: its digest. --json has all of it."""
+    return subject[:12] if subject is not None and re.fullmatch("[0-9a-f]{64}", subject) else subject
 
 
 def _erased(view: DecisionView) -> str | None:

@@ -33,9 +33,7 @@ def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Count
             counted[ROWS] += rows
             yield schema.name
     yield from _erase_records_of_deltas(url, tenant, counted)
-    texts = _erase_decisions(url, tenant)
-    if texts:
-        counted[ROWS] += texts
+    if _erase_decisions(url, tenant):
         yield "audit"
 
 
