@@ -110,7 +110,7 @@ def _verify(args: argparse.Namespace) -> int:
     if found.findings:
         rows = [(one.number or "log", one.fault) for one in found.findings]
         print_text(format_table(("NUMBER", "WHAT IS WRONG"), rows, limit=None))
-        print_note(f"{len(found.findings)} findings; the first broken entry is {rows[0][0]}")
+        print_note(f"{len(rows)} finding{'s' if len(rows) > 1 else ''}; the first broken entry is {rows[0][0]}")
         return code
     about = f", {found.erased} with texts erased together with their tenants" if found.erased else ""
     print_text(f"every entry is what it was: {found.entries} entries{about}\nhead {found.head}")
