@@ -91,6 +91,7 @@ class TestWhatADecisionLeaves:
 
         assert subjects() == ["aa33", "tenant acme", "aa22", "aa11"]
         assert subjects(actor="bob") == ["aa22"]
+        assert (len(subjects(actor="alice")), len(subjects(actor=ALICE.actor)), subjects(actor="ali")) == (3, 3, [])
         assert subjects(action="record") == ["aa22", "aa11"]
         assert subjects(action="record.release") == ["aa11"]
         assert subjects(subject="aa2") == ["aa22"]
@@ -208,7 +209,7 @@ class TestStoresWithoutTables:
         told = [json.loads(one.getMessage()) for one in caplog.records]
 
         assert log.is_chained is False
-        assert log.erase_tenant("acme") == 0
+        assert log.erase_tenant("acme", ALICE) == 0
         assert [one.get("outcome") for one in told] == [None, "done"]
         assert {one["actor"] for one in told} == {ALICE.actor}
         assert (told[0]["before"], told[1]["after"]) == ({"state": "in_doubt"}, {"state": "released"})

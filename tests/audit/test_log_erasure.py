@@ -26,7 +26,7 @@ def about_acme(log: DecisionLog) -> DecisionLog:
 def erase(log: DecisionLog) -> int:
     """What `onceward tenant erase` does here."""
     with log.deciding(Decision("tenant.erase", "tenant acme", GDPR, tenant="acme", before={"tokens": 3})) as made:
-        count = log.erase_tenant("acme")
+        count = log.erase_tenant("acme", GDPR)
         made.after = {"records": 17}
     return count
 
@@ -90,6 +90,21 @@ def test_a_tenant_of_the_same_name_is_another(about_acme: DecisionLog) -> None:
     assert about_acme.verify().findings == []
 
 
+@pytest.mark.fault("a-second-erasure-looks-like-tampering")
+def test_what_was_decided_in_the_middle_of_an_erasure_goes_as_well(world: World, about_acme: DecisionLog) -> None:
+    """
+    Another operator decided something about the tenant when its texts were gone already, and before the erasure had
+    ended: erasing again removes that, too, and the walk knows why.
+    """
+    with about_acme.deciding(Decision("tenant.erase", "tenant acme", GDPR, tenant="acme")):
+        about_acme.erase_tenant("acme", GDPR)
+        decide(about_acme, "tenant.quota", "tenant acme", CLERK, tenant="acme")
+        about_acme.erase_tenant("acme", GDPR)
+
+    assert about_acme.verify().findings == []
+    assert "acme" not in world.everything().replace("acme-2", "")
+
+
 @pytest.mark.fault("a-text-may-be-missing-without-an-erasure")
 def test_a_text_that_was_only_deleted_is_missed(world: World, about_acme: DecisionLog) -> None:
     """
@@ -129,5 +144,5 @@ def test_an_erasure_that_was_cut_off_goes_on(world: World, about_acme: DecisionL
     erase(about_acme)
 
     assert "acme" not in world.everything().replace("acme-2", "")
-    assert (erase(about_acme) > 0, about_acme.erase_tenant("nobody")) == (True, 0)
+    assert (erase(about_acme) > 0, about_acme.erase_tenant("nobody", GDPR)) == (True, 0)
     assert about_acme.verify().findings == []

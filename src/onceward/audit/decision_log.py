@@ -31,7 +31,7 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 from onceward.audit import log_entries
-from onceward.audit.decision import DONE, FAILED, UNKNOWN, Decision, Operator
+from onceward.audit.decision import DONE, ERASE, FAILED, UNKNOWN, Decision, Operator
 from onceward.audit.decision_views import DecisionFilter, DecisionView, decisions, number_of
 from onceward.audit.log_verification import LogHead, LogReport, verify_log
 from onceward.runtime.environment import REAL, Environment
@@ -76,6 +76,8 @@ class DecisionLog:
         try:
             return cls(TablesRunner(open_tables(url, log_entries.SCHEMA, environment, create=create)), environment)
         except StoreUnavailable as error:
+            if not create:
+                raise
             raise _closed(error) from error
 
     @property
@@ -118,16 +120,22 @@ class DecisionLog:
             self._run(transact("audit.reasons", partial(log_entries.require_reasons, required)))
             made.after = {"required": required}
 
-    def erase_tenant(self, tenant: str) -> int:
+    def erase_tenant(self, tenant: str, operator: Operator) -> int:
         """
         Delete what stands here about a tenant; how many texts. The chain holds, and who decided stays known.
 
-        To be called while `tenant.erase` is being decided: without that in the chain, `verify` misses the texts.
+        Unless the chain has it already, `tenant.erase` is written first: texts that are missing without it are a fault.
         """
-        if self._tables is None:
+        if self._tables is None or self._run(read_tables(partial(log_entries.tag_of, tenant))) is None:
             return 0
-        count = self._run(_erase(tenant))
-        self._tables.driver.wipe()
+        if self._run(read_tables(partial(log_entries.is_erasing, tenant))):
+            return self._erase_texts(self._tables, tenant)
+        with self.deciding(Decision(ERASE, f"tenant {tenant}", operator, tenant=tenant)):
+            return self._erase_texts(self._tables, tenant)
+
+    def _erase_texts(self, tables: TablesRunner, tenant: str) -> int:
+        count = tables.run(_erase(tenant))
+        tables.driver.wipe()
         return count
 
     def close(self) -> None:

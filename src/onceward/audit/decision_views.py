@@ -33,6 +33,7 @@ class DecisionFilter(NamedTuple):
     since_us: int | None = None
     """Not older than this, in microseconds since 1970."""
     actor: str | None = None
+    """An actor, or the name before its account: `alice` for `alice (root@db1)`."""
     action: str | None = None
     """An action, or the part before its dot: `record` for every decision about records."""
     subject: str | None = None
@@ -76,7 +77,7 @@ def decisions(chosen: DecisionFilter) -> SqlSteps[list[DecisionView]]:
     values: dict[str, Any] = {"limit": chosen.limit}
     given: list[tuple[str, str, Any]] = [
         ("i.at >= :since", "since", chosen.since_us),
-        ("a.text = :actor", "actor", chosen.actor),
+        ("(a.text = :actor OR substr(a.text, 1, :actor_length) = :actor_name)", "actor", chosen.actor),
         ("(i.action = :action OR substr(i.action, 1, :action_length) = :action_group)", "action", chosen.action),
         ("substr(s.text, 1, :subject_length) = :subject", "subject", chosen.subject),
         ("n.tenant = :tenant", "tenant", chosen.tenant),
@@ -87,6 +88,8 @@ def decisions(chosen: DecisionFilter) -> SqlSteps[list[DecisionView]]:
         if value is not None:
             conditions.append(condition)
             values[name] = value
+    if chosen.actor is not None:
+        values |= {"actor_name": f"{chosen.actor} (", "actor_length": len(chosen.actor) + 2}
     if chosen.action is not None:
         values |= {"action_group": f"{chosen.action}.", "action_length": len(chosen.action) + 1}
     if chosen.subject is not None:

@@ -21,6 +21,7 @@ from onceward._core.errors import IllegalMove, RequestInvalid, StoreCorrupt
 from onceward.audit.decision import (
     ACTOR,
     DETAILS,
+    ERASE,
     INTENT,
     OUTCOME,
     REASON,
@@ -95,6 +96,8 @@ _REQUIRE = "UPDATE onceward_audit SET value = :value WHERE name = 'reasons_requi
 _INTENT = f"SELECT {COLUMNS} FROM onceward_audit_entries WHERE number = :number AND kind = 'intent'"  # noqa: S608
 _OF_TAG = f"""SELECT {COLUMNS} FROM onceward_audit_entries
     WHERE tag = :tag AND number > :after ORDER BY number LIMIT :limit"""  # noqa: S608
+_ERASING = """SELECT 1 FROM onceward_audit_entries AS e JOIN onceward_audit_tenants AS n ON n.tag = e.tag
+    WHERE n.tenant = :tenant AND e.action = :action AND e.kind = 'intent' LIMIT 1"""
 _ERASE_TEXT = "DELETE FROM onceward_audit_texts WHERE number = :number AND part = :part RETURNING 1"
 _FORGET = "DELETE FROM onceward_audit_tenants WHERE tag = :tag RETURNING 1"
 
@@ -173,6 +176,11 @@ def tag_of(tenant: str) -> SqlSteps[str | None]:
     """What stands for a tenant; None: there is no decision about it."""
     row = one_or_none((yield Sql(_TAG, {"tenant": tenant})))
     return None if row is None else str(row[0])
+
+
+def is_erasing(tenant: str) -> SqlSteps[bool]:
+    """Whether the chain has it that this tenant is being erased."""
+    return bool((yield Sql(_ERASING, {"tenant": tenant, "action": ERASE})))
 
 
 def erase_some(tag: str, after: int) -> SqlSteps[tuple[int, int | None]]:

@@ -25,10 +25,10 @@ from onceward.cli.access_arguments import (
 )
 from onceward.cli.argument_types import limit
 from onceward.cli.command_table import Argument, Command
-from onceward.cli.decisions import DECIDING, deciding
+from onceward.cli.decisions import DECIDING, deciding, operator_of
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
-from onceward.cli.tenant_data import DATABASES, ROWS, erase_tenant_data
+from onceward.cli.tenant_data import DATABASES, ROWS, erase_decisions, erase_tenant_data
 from onceward.cli.tenant_databases import FOLDER, databases_folder
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
@@ -182,11 +182,13 @@ def _erase(args: argparse.Namespace) -> int:
 def _erase_all(args: argparse.Namespace, access: Access, folder: Path | None, counted: Counter[str]) -> ErasureProgress:
     """Erase everything, telling now and then how far it is."""
     done, noted_at = ErasureProgress(0, 0), 0
-    besides = partial(erase_tenant_data, existing_store_url(args), folder, args.name, counted)
+    url, operator = existing_store_url(args), operator_of(args)
+    besides = partial(erase_tenant_data, url, folder, args.name, counted, operator)
     for done in access.erase_tenant(args.name, besides=besides):
         if done.looked_at >= noted_at + NOTE_EVERY:
             noted_at = done.looked_at
             print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+    erase_decisions(url, args.name, operator)  # What another operator decided about it meanwhile.
     return done
 
 
