@@ -42,7 +42,7 @@ from onceward.gate.call_factory import SCAN_PAGE
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 from onceward.gate.operator_actions import ID_DIGITS, discard_dead_letter, find_records, id_of_dead_letter
-from onceward.gate.payload_seal import Sealed
+from onceward.gate.seal_keys import Sealed
 
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 LIST_MAX = 10_000

@@ -21,10 +21,10 @@ from typing import Any, Literal, Self, Unpack
 from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Listener
+from onceward._core.sealing import Seal
 from onceward._core.terms import Options, Terms, apply_options
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.dead_letter_box import DeadLetterBox
-from onceward.gate.payload_seal import Seal
 from onceward.queues.delivery_end import PLAIN, DeliveryEnd, MessageQueue
 from onceward.queues.message import BLIND, MessageKind, QueueMessage, check_attempts
 from onceward.queues.message_runner import MessageRunner
