@@ -260,7 +260,7 @@ class Sealer:
             return UnopenedValue(data, error)
 
     def _plain(self, data: bytes | None, where: str) -> bytes | None:
-        if not self.sealed_only:
+        if data is None or not self.sealed_only:
             return data
         return UnopenedValue(
             MAGIC,

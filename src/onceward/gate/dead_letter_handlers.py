@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_type_hints
 
 from onceward._core.codec import JSON, Encoded, NotEncodable, Restorer, decode, encode, type_name
 from onceward._core.dead_letters import DeadLetter, StoredPayload
-from onceward._core.errors import ConfigurationError, OncewardError, SealKeyMissing
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.result_restorer import restorer
 from onceward._core.sealing import MAGIC, Seal, open_value, payload_context, seal_value
@@ -93,7 +93,7 @@ def unpack_arguments(payload: PayloadMode, letter: DeadLetter) -> CallArguments 
             )
         try:
             data = _opened(payload, b64decode(data, validate=True), letter)
-        except SealKeyMissing:
+        except OncewardError:
             raise
         except Exception as error:
             raise ConfigurationError(
