@@ -198,9 +198,7 @@ class TestFile:
             while not over.is_set() or made < 20:
                 key = f"{number}-{made}"
                 try:
-                    for _ in range(2):
-                        if gate.run(key, lambda key=key: effects.append(key) or key) != key:
-                            wrong.append(key)
+                    wrong += [key for _ in range(2) if gate.run(key, lambda key=key: effects.append(key) or key) != key]
                 except Exception as error:
                     wrong.append(error)
                 made += 1
