@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from onceward._core.errors import ConfigurationError, OncewardError, SealBroken, SealKeyMissing, StoreUnavailable
 from onceward._core.keys import digest_of
+from onceward._core.record import rewrite_values
 from onceward._core.record_types import PeekResult, PutResult, Record, Write
 
 SEALED_CODEC: Final = "sealed/1:"
@@ -270,6 +271,23 @@ class Sealer:
                 "else writes to the store"
             ),
         )
+
+
+def reseal(sealer: Sealer, found: Record, version: bytes, key_id: str) -> Write | None:
+    """
+    The write that brings a stored record (as the store has it) under the key of that id; None if nothing is to be done.
+
+    What cannot be opened raises, and stays as it is.
+    """
+    values = [value for value in (found.result, found.error) if value is not None]
+    if all(key_id_of(value) == key_id for value in values):
+        return None
+    opened = sealer.opened(found)
+    for value in (opened.result, opened.error):
+        if isinstance(value, UnopenedValue):
+            raise value.error()
+    write = rewrite_values(opened, version=version, codec=opened.codec, result=opened.result, error=opened.error)
+    return None if write is None else sealer.sealed(write)
 
 
 def make_sealer(seal: Seal | None, *, sealed_only: bool = False) -> Sealer | None:

@@ -35,7 +35,7 @@ from onceward.cli.dead_letter_selection import (
     require_one,
 )
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import STORE, open_chosen_store
+from onceward.cli.store_argument import SEAL_KEYS, STORE, open_chosen_store
 from onceward.cli.text_tables import shorten
 from onceward.gate import Gate
 from onceward.gate.call_factory import SCAN_PAGE
@@ -214,6 +214,7 @@ COMMANDS = (
             limit(LIST_MAX, 50),
             Argument("--after", "begin after this id or digest", metavar="ID", type=id_digits),
             STORE,
+            SEAL_KEYS,
         ),
         examples=("onceward dead list", "onceward dead list --scope live:acme --limit 20"),
         exit_codes=exit_codes.TO_LIST,

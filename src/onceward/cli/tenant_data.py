@@ -19,10 +19,14 @@ from onceward.stores.tables.scope_eraser import erase_scopes
 
 DATABASES = "databases"
 ROWS = "rows"
+KEYS = "keys"
 
 
 def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Counter[str]) -> Iterator[str]:
     """Erase all of it, and yield the name of each part. If the process is killed, a second run erases the rest."""
+    if keys := _erase_keys(url, tenant):
+        counted[KEYS] += keys
+        yield KEYS
     for name in erase_databases(folder, tenant):
         counted[DATABASES] += 1
         yield name
@@ -32,6 +36,13 @@ def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Count
             counted[ROWS] += rows
             yield schema.name
     yield from _erase_records_of_deltas(url, tenant, counted)
+
+
+def _erase_keys(url: str, tenant: str) -> int:
+    """The keys that its values are sealed under: without them, no copy of a row can be read."""
+    from onceward.service.seal import erase_tenant_keys
+
+    return erase_tenant_keys(url, tenant)
 
 
 def _schemas() -> Iterator[tuple[Schema, str, dict[str, str]]]:

@@ -21,7 +21,7 @@ import hmac
 import logging
 import os
 import stat
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class _Key:
     __slots__ = ("id", "root", "text")
 
     def __init__(self, text: str) -> None:
-        raw = urlsafe_b64decode(text)
+        raw = b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
         if len(raw) != KEY_BYTES:
             raise ValueError("wrong length")
         self.text = text
@@ -98,7 +98,7 @@ class Sealed:
             made = [_Key(one.decode("ascii") if isinstance(one, bytes) else one) for one in keys]
         except (ValueError, TypeError, AttributeError):
             raise ConfigurationError(
-                "a key for Sealed is 32 bytes in URL-safe base64, as Sealed.new_key() makes it"
+                "a key for Sealed is 32 random bytes in base64, as Sealed.new_key() makes it (or: openssl rand -base64 32)"
             ) from None
         # One assignment, so that no thread sees the first key of one list and the rest of another.
         self._keys = {one.id: one for one in reversed(made)}, made[0]

@@ -13,6 +13,7 @@ from onceward._core.advice import in_doubt
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, IllegalMove, SourceUnknown
 from onceward._core.keys import check_scope
+from onceward._core.sealing import Seal
 from onceward.gate.gate import Gate
 from onceward.messaging.inbox import event_receiver, event_table
 from onceward.messaging.inbox.event_processor import (
@@ -50,6 +51,8 @@ class InboxBase:
         stored_sources: bool = False,
         lease: float = LEASE_SECONDS,
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
     ) -> None:
         if scope is None and not stored_sources:
             raise ConfigurationError('the inbox needs a scope, which says whose events these are: scope="live:acme"')
@@ -58,7 +61,13 @@ class InboxBase:
         self._sources: dict[str, Source] = {}
         self._tables = TablesRunner(open_tables(store, SCHEMA, self._environment, create=True))
         try:
-            self._gate = Gate(store, scope=self._scope or "live:hooks", environment=self._environment)
+            self._gate = Gate(
+                store,
+                scope=self._scope or "live:hooks",
+                environment=self._environment,
+                seal=seal,
+                sealed_only=sealed_only,
+            )
         except BaseException:
             self._tables.close()
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, TypeVar
 
+from onceward._core.sealing import Sealer
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.ledger.flows import LedgerFlows
 from onceward.service.ledger.keyed_transaction import LedgerTables
@@ -36,10 +37,11 @@ class Ledger:
         *,
         create: bool = False,
         retain: float = RETAIN_SECONDS,
+        sealer: Sealer | None = None,
         environment: Environment = REAL,
     ) -> Self:
-        """Open the ledger that belongs to a store; with `create`, make it."""
-        tables = open_ledger_tables(url, terms, environment, create=create, retain=retain)
+        """Open the ledger that belongs to a store; with `create`, make it. `sealer` seals responses that are stored."""
+        tables = open_ledger_tables(url, terms, environment, create=create, retain=retain, sealer=sealer)
         return cls(tables, terms)
 
     def run(self, flow: Flow[T]) -> T:
