@@ -8,6 +8,7 @@ service. Start with `access_async.py`, then `token_verifier.py`.
 
 from onceward.service.access.access import Access
 from onceward.service.access.access_async import AsyncAccess
+from onceward.service.access.accounts import Account, Accounts, Allowance, Hold, Resource, Totals
 from onceward.service.access.addresses import client_address, trusted_networks
 from onceward.service.access.balances import Reservation, format_units
 from onceward.service.access.flood_control import FloodControl
@@ -22,18 +23,24 @@ from onceward.service.access.top_ups import top_up_once
 
 __all__ = [
     "Access",
+    "Account",
+    "Accounts",
+    "Allowance",
     "AsyncAccess",
     "Caller",
     "ErasureProgress",
     "FloodControl",
+    "Hold",
     "IssuedToken",
     "NewToken",
     "Reservation",
+    "Resource",
     "Role",
     "SweepResult",
     "Tenant",
     "TenantTombstone",
     "TokenView",
+    "Totals",
     "bearer_token",
     "client_address",
     "format_units",
