@@ -75,16 +75,14 @@ def _show(progress: ResealProgress, args: argparse.Namespace) -> None:
     if args.json:
         print_json(document)
         return
+    digests = ", ".join(progress.digests)
     print_text(
         format_facts(
             [
                 ("looked at", f"{progress.looked_at:,}"),
                 ("sealed", f"{progress.resealed:,}"),
                 ("held by somebody", f"{progress.held:,}" if progress.held else None),
-                (
-                    "not readable",
-                    f"{progress.unreadable:,}: {', '.join(progress.digests)}" if progress.digests else None,
-                ),
+                ("not readable", f"{progress.unreadable:,}: {digests}" if progress.unreadable else None),
             ]
         )
     )
@@ -104,7 +102,7 @@ RESEAL_COMMANDS = (
         exit_codes=exit_codes.TO_FIND,
         more=(
             "For values under an older key, and for those from before sealing was switched on. Running gates are not\n"
-            "disturbed; killed anywhere, run it again. Exit code 1: some are held, or do not open; they were left alone."
+            "disturbed; killed anywhere, run it again. Exit code 1: some are held or do not open, and were left alone."
         ),
     ),
 )

@@ -67,7 +67,7 @@ class Sealed:
     """
 
     def __init__(self, *keys: str | bytes, environment: Environment = REAL) -> None:
-        self._ciphers = _ciphers()
+        self._ciphers = import_ciphers()
         self._environment = environment
         self._file: _KeyFile | None = None
         self.use(*keys)
@@ -98,7 +98,7 @@ class Sealed:
             made = [_Key(one.decode("ascii") if isinstance(one, bytes) else one) for one in keys]
         except (ValueError, TypeError, AttributeError):
             raise ConfigurationError(
-                "a key for Sealed is 32 random bytes in base64, as Sealed.new_key() makes it (or: openssl rand -base64 32)"
+                "a key for Sealed is 32 random bytes in base64: Sealed.new_key(), or openssl rand -base64 32, makes one"
             ) from None
         # One assignment, so that no thread sees the first key of one list and the rest of another.
         self._keys = {one.id: one for one in reversed(made)}, made[0]
@@ -106,6 +106,8 @@ class Sealed:
     @property
     def key_ids(self) -> tuple[str, ...]:
         """The ids of the keys, the one that seals first. No secrets: stored values name their key by it."""
+        if self._file is not None:
+            self._look_at_file(self._file)
         known, first = self._keys
         return (first.id, *(id for id in known if id != first.id))
 
@@ -154,7 +156,7 @@ class Sealed:
             changed = file.changed(now=now)
             if changed is not None:
                 self.use(*changed)
-                _log.info("onceward: %s has changed; key %s seals from now on", file.path, self.key_ids[0])
+                _log.info("onceward: %s has changed; key %s seals from now on", file.path, self._keys[1].id)
         except ConfigurationError as error:
             _log.warning("onceward: the keys stay as they are: %s", error)
 
@@ -212,7 +214,8 @@ def _looks(found: os.stat_result) -> tuple[int, ...]:
     return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _ciphers() -> Any:
+def import_ciphers() -> Any:
+    """The library's ciphers, or what to do about it if it is not there."""
     try:
         from cryptography.hazmat.primitives.ciphers import aead
     except ImportError:

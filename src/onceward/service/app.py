@@ -156,6 +156,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            seal=seal,
+            sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
         journal = open_service_journal(url) if settings.journal == "on" else None

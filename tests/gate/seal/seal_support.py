@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from onceward import AsyncGate, Gate
+from onceward import AsyncGate, Gate, OncewardError
 from onceward._core.keys import record_id
 from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
@@ -71,6 +71,13 @@ class Bench:
             return value
 
         return self.do(gate.run(key, work, **options))
+
+    def refused(self, gate: Any, key: str, **options: Any) -> tuple[str, str]:
+        """What a caller hears who is refused: the error's code and message; that it ran, or what it was told."""
+        try:
+            return "answered", str(self.do(gate.run(key, lambda: "it ran", **options)))
+        except OncewardError as error:
+            return error.code, str(error)
 
     def id(self, key: str, scope: str | None = None) -> bytes:
         """The id of a key's record."""

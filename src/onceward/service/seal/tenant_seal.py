@@ -82,9 +82,17 @@ class TenantSeal:
         tenant = tenant_of(scope)
         return (self.master if tenant is None else self._keys_of(tenant).seal).key_ids[0]
 
-    def keys_for(self, tenant: str) -> tuple[str, ...]:
-        """The keys of a tenant, the one that seals first: for a process that seals for this tenant only. Secrets."""
+    def keys_for(self, scope: str) -> tuple[str, ...]:
+        """The keys for a tenant's scope, the one that seals first: for a process that seals for it only. Secrets."""
+        tenant = tenant_of(scope)
+        if tenant is None:
+            raise ConfigurationError("keys are handed out for the scopes of tenants only")
         return self._keys_of(tenant).keys
+
+    def remembered_keys(self, scope: str) -> tuple[str, ...] | None:
+        """The same, if they are at hand; None: `keys_for` has to ask the database."""
+        found = self._remembered.get(tenant_of(scope) or "")
+        return found.keys if found is not None and self._environment.monotonic() < found.until else None
 
     def close(self) -> None:
         """Let go of files and connections, and forget every key."""
