@@ -175,9 +175,14 @@ def _broken(where: str) -> SealBroken:
     )
 
 
+def row_context(scope: str, id: bytes, codec: str, fingerprint: bytes = b"") -> SealContext:
+    """For a value that is bound to its row and to no claim: it is written once, and outlives who claims the row."""
+    return SealContext(scope, id, codec, fingerprint, _BY_ID)
+
+
 def payload_context(scope: str, id: bytes) -> SealContext:
-    """For a payload inside a dead letter, which outlives the letter's own writes: bound to the letter, and no claim."""
-    return SealContext(scope, id, PAYLOAD, b"", _BY_ID)
+    """For a payload inside a dead letter, which outlives the letter's own writes."""
+    return row_context(scope, id, PAYLOAD)
 
 
 # --- between the rules and a store ---

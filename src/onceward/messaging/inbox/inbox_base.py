@@ -13,7 +13,7 @@ from onceward._core.advice import in_doubt
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, IllegalMove, SourceUnknown
 from onceward._core.keys import check_scope
-from onceward._core.sealing import Seal
+from onceward._core.sealing import Seal, make_sealer
 from onceward.gate.gate import Gate
 from onceward.messaging.inbox import event_receiver, event_table
 from onceward.messaging.inbox.event_processor import (
@@ -59,6 +59,7 @@ class InboxBase:
         self._scope = None if scope is None else check_scope(scope)
         self._environment = environment or REAL
         self._sources: dict[str, Source] = {}
+        self._sealer = make_sealer(seal, sealed_only=sealed_only)
         self._tables = TablesRunner(open_tables(store, SCHEMA, self._environment, create=True))
         try:
             self._gate = Gate(
@@ -72,7 +73,9 @@ class InboxBase:
             self._tables.close()
             raise
         self._shelf = StoredSources(self._environment) if stored_sources else None
-        self._processor = EventProcessor(self._gate, self._tables, self._source, microseconds(lease, "lease"))
+        self._processor = EventProcessor(
+            self._gate, self._tables, self._source, microseconds(lease, "lease"), self._sealer
+        )
         self._workers: list[Workers] = []
 
     def add(self, source: Source) -> None:
@@ -120,7 +123,7 @@ class InboxBase:
 
     def _receive(self, name: str, headers: Headers, body: bytes) -> Flow[ReceivedEvent]:
         source = yield from self._found(name)
-        return (yield from event_receiver.receive(source, headers, body, self._environment))
+        return (yield from event_receiver.receive(source, headers, body, self._environment, self._sealer))
 
     def _found(self, name: str) -> Flow[Source]:
         source = self._sources.get(name)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, SealBroken, SealKeyMissing
-from onceward._core.sealing import SealContext, SealedData
+from onceward._core.sealing import SealContext, SealedData, row_context
 from onceward.gate.seal_keys import Sealed
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.scopes import tenant_of
@@ -180,4 +180,4 @@ def _erase(tenant: str) -> SqlSteps[list[object]]:
 
 def _context(tenant: str, id: str) -> SealContext:
     """A tenant's key is bound to its tenant: moved to another's row, it does not open."""
-    return SealContext(tenant, id.encode(), "key/1", b"", b"\x03")
+    return row_context(tenant, id.encode(), "key/1")
