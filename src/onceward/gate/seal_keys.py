@@ -189,6 +189,7 @@ class _KeyFile:
         """The keys in the file; `ConfigurationError` if others could have read or changed it."""
         self._looked_at = self._environment.monotonic()
         try:
+            # A link is followed: that is how orchestrators put secrets there, and change them at one stroke.
             handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigurationError(f"{self.path} cannot be read: {error.strerror}") from None

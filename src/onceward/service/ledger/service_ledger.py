@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceward._core.errors import OncewardError
-from onceward._core.sealing import Seal, make_sealer
+from onceward._core.sealing import Seal
 from onceward.runtime.environment import REAL
 from onceward.service.ledger.ledger_async import AsyncLedger
 from onceward.service.ledger.ledger_entries import LedgerTerms
@@ -28,8 +28,9 @@ log = logging.getLogger("onceward.service")
 async def open_service_ledger(url: str, settings: Settings, seal: Seal | None = None) -> AsyncIterator[AsyncLedger]:
     """The ledger beside a store, as the settings want it."""
     terms = LedgerTerms(late=settings.ledger_late, customers=settings.ledger_customers, verify=settings.ledger_verify)
-    sealer = make_sealer(seal, sealed_only=settings.sealed_only)
-    ledger = await AsyncLedger.open(url, terms, create=True, retain=settings.retain, sealer=sealer)
+    ledger = await AsyncLedger.open(
+        url, terms, create=True, retain=settings.retain, seal=seal, sealed_only=settings.sealed_only
+    )
     worker = asyncio.create_task(verify_forever(ledger, until_none=settings.ledger_verify == "inline"))
     try:
         yield ledger
