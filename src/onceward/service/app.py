@@ -81,6 +81,7 @@ from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
@@ -137,7 +138,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
         databases = Path(settings.folder) / DATABASES
         access = await AsyncAccess.open(
-            url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
+            url,
+            scope_by=settings.scope_by,
+            create=True,
+            elsewhere=partial(measure_usage, databases),
+            ran=partial(find_ran, databases),
         )
         stack.push_async_callback(access.close)
         await access.check()
@@ -164,7 +169,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
-            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
+            SqlApp(
+                engine,
+                authenticator,
+                profile=chosen,
+                price=settings.price,
+                charge_failed=settings.charge_failed == "on",
+            ),
             RecordsApp(store, authenticator),
         )
         hooks = HooksApp(await _inbox(url, settings, stack), authenticator)

@@ -38,6 +38,8 @@ class Settings:
     """How long a result is replayed to retries."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
+    charge_failed: str = "on"
+    """Whether a statement that ran and failed (a time-out, a constraint) costs its price (`on`), or nothing (`off`)."""
     statement_seconds: float = 5.0
     """How long a statement may run."""
     database_bytes: int = 1 << 30
@@ -161,6 +163,7 @@ _ABOVE_ZERO = (
 )
 _CHOICES = {
     "scope_by": ("tenant", "token"),
+    "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),

@@ -24,7 +24,7 @@ DATABASE = "access"
 INSTANTS = {
     "onceward_tenants": ("created_at", "erasing_at"),
     "onceward_tokens": ("created_at", "last_used_at", "expires_at", "revoked_at"),
-    "onceward_reservations": ("lapses_at", "ended_at"),
+    "onceward_reservations": ("opened_at", "lapses_at", "ended_at"),
     "onceward_topups": ("created_at",),
     "onceward_erasures": ("started_at", "finished_at"),
 }

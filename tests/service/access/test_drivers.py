@@ -100,7 +100,7 @@ def test_connections_that_died_are_replaced(blocking: Any) -> None:
 @pytest.mark.parametrize("kind", kinds()[1:])
 def test_a_commit_whose_answer_is_lost_is_not_sent_again(blocking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nobody knows whether it landed; the caller hears so, and a retry with the same reference settles it.
+    Nobody knows whether it landed; the caller hears so, and what was reserved, if it was, lapses.
     """
     from onceward.runtime import failpoints
 
@@ -115,12 +115,12 @@ def test_a_commit_whose_answer_is_lost_is_not_sent_again(blocking: Any, monkeypa
     failpoints.arm("access.charge.written", cut)
     try:
         with pytest.raises(StoreUnavailable):
-            blocking.charge("acme", 1, reference="op")
+            blocking.charge("acme", 1, operation="op")
     finally:
         failpoints.disarm()
 
     assert begun == [1]
-    blocking.commit(blocking.charge("acme", 1, reference="op"))
+    blocking.commit(blocking.charge("acme", 1, operation="op"))
     assert (blocking.tenant("acme").balance, blocking.tenant("acme").reserved) == (UNIT - 1, 0)
 
 

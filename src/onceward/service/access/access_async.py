@@ -6,7 +6,7 @@
         caller = await access.authenticate(token)  # TokenInvalid
         caller.require(role="write", database="shop")  # Forbidden
         await access.admit(caller.tenant)  # QuotaExceeded
-        reservation = await access.charge(caller.tenant, 2_500, reference=digest)  # BalanceExhausted
+        reservation = await access.charge(caller.tenant, 2_500)  # BalanceExhausted
         ...  # run it
         await access.commit(reservation)  # or give_back, if nothing ran
 
@@ -23,7 +23,13 @@ from typing import Self, TypeVar
 
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.access_database import AccessDatabase, open_access_database
-from onceward.service.access.access_tables import AccessTables, OtherUsage, no_other_usage
+from onceward.service.access.access_tables import (
+    AccessTables,
+    OtherUsage,
+    RanLookup,
+    no_other_usage,
+    nothing_known,
+)
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import OVERLAP_SECONDS, AccessFlows, SweepResult
@@ -48,12 +54,17 @@ class AsyncAccess:
     """Tokens, tenants and balances, beside the records of a store. Safe for threads; a write is never half undone."""
 
     def __init__(
-        self, database: AccessDatabase, environment: Environment, scope_by: str, elsewhere: OtherUsage = no_other_usage
+        self,
+        database: AccessDatabase,
+        environment: Environment,
+        scope_by: str,
+        elsewhere: OtherUsage = no_other_usage,
+        ran: RanLookup = nothing_known,
     ) -> None:
         self._database = database
         self._environment = environment
         self._flows = AccessFlows(database.peppers, environment, scope_by)
-        self._tables = AsyncTablesRunner.over(AccessTables(database, elsewhere), "access")
+        self._tables = AsyncTablesRunner.over(AccessTables(database, elsewhere, ran), "access")
 
     @classmethod
     async def open(
@@ -63,17 +74,19 @@ class AsyncAccess:
         scope_by: str = "tenant",
         create: bool = False,
         elsewhere: OtherUsage = no_other_usage,
+        ran: RanLookup = nothing_known,
         environment: Environment = REAL,
     ) -> Self:
         """
         Open what belongs to the store that a URL names; with `create`, make it.
 
         `scope_by="token"` gives each line of tokens keys of its own, instead of one space of keys for each tenant.
-        `elsewhere` tells what tenants hold outside of the store, for their quotas.
+        `elsewhere` tells what tenants hold outside of the store, for their quotas; `ran`, which operations ran, for
+        charges whose holder died.
         """
         check_scope_by(scope_by)
         database = await asyncio.to_thread(open_access_database, url, environment, create=create)
-        return cls(database, environment, scope_by, elsewhere)
+        return cls(database, environment, scope_by, elsewhere, ran)
 
     async def authenticate(self, token: str) -> Caller:
         """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
@@ -150,30 +163,38 @@ class AsyncAccess:
         return await self._run(self._flows.count())
 
     async def charge(
-        self, tenant: str, price: int, *, reference: str | None = None, lapse: Seconds = LAPSE_SECONDS
+        self, tenant: str, price: int, *, operation: str | None = None, lapse: Seconds = LAPSE_SECONDS
     ) -> Reservation:
         """
         Reserve a price (micro-units) before anything runs; `BalanceExhausted` if the balance does not cover it.
 
-        With a `reference`, a retry finds the reservation of the first attempt and pays nothing more. What is neither
-        committed nor given back within `lapse` is free again.
+        Each attempt has a reservation of its own. If it is not ended within `lapse`, its holder is taken for dead: it
+        is spent if the record of the `operation` says that it ran (`open(ran=...)`), and free again otherwise.
         """
-        return await self._run(self._flows.charge(tenant, price, reference, lapse))
+        return await self._run(self._flows.charge(tenant, price, operation, lapse))
 
-    async def commit(self, reservation: Reservation) -> None:
-        """It ran. Again does no harm; what had lapsed is taken again."""
-        await self._run(self._flows.commit(reservation))
+    async def commit(self, reservation: Reservation, used: int | None = None) -> None:
+        """It ran, and used all of it or so much. Again does no harm; what had lapsed is taken again."""
+        await self._run(self._flows.commit(reservation, used))
 
     async def give_back(self, reservation: Reservation) -> None:
         """Nothing ran. Again does no harm."""
         await self._run(self._flows.give_back(reservation))
+
+    async def settle(self, reservation: Reservation, used: int) -> int | None:
+        """
+        End a reservation by what was used (0: give it back); the balance then. It never raises.
+
+        What cannot be written now is kept and tried again by `sweep`, so that what ran is not answered with an error.
+        """
+        return await self._run(self._flows.settle(reservation, used))  # of no colour
 
     async def top_up(self, tenant: str, amount: int, *, reference: str, begin_prepaid: bool = False) -> int | None:
         """Add to a balance (micro-units), once for each reference; the balance then. None: no such tenant."""
         return await self._run(self._flows.top_up(tenant, amount, reference, begin_prepaid))
 
     async def sweep(self) -> SweepResult:
-        """Give back what lapsed. A charge that would fail does that for its tenant by itself."""
+        """Settle what could not be settled, and end what lapsed. A charge that would fail does the latter, too."""
         return await self._run(self._flows.sweep())
 
     async def tombstone(self, name: str) -> TenantTombstone | None:
@@ -192,7 +213,8 @@ class AsyncAccess:
         return self._batches(erase_tenant(self._database, self._environment, check_tenant(name), besides))
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Settle what could not be settled before, if that can be done now, and let go of files and connections."""
+        await self._run(self._flows.settle_kept())
         await self._tables.close()
 
     async def __aenter__(self) -> Self:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.server.profile import Profile
 from onceward.http.server.request_identity import RequestIdentity, identity_of
+from onceward.protocol.usage_header import CallUsage
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.problems import RequestMalformed
@@ -78,6 +79,8 @@ class ApiCall:
         """What was sent, as the endpoint's own type; None if it takes nothing."""
         self.size = size
         """How many bytes that were."""
+        self.usage = CallUsage()
+        """What this call cost, and what is left: for its response's header, whatever the response is."""
 
     def path(self, name: str) -> str:
         """A part of the path."""
