@@ -64,6 +64,7 @@ from onceward.protocol.errors import (
 )
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access.access_tables import OtherUsage
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -137,11 +138,12 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
         databases = Path(settings.folder) / DATABASES
+        usage: list[OtherUsage] = [partial(measure_usage, databases)]
         access = await AsyncAccess.open(
             url,
             scope_by=settings.scope_by,
             create=True,
-            elsewhere=partial(measure_usage, databases),
+            elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
             ran=partial(find_ran, databases),
         )
         stack.push_async_callback(access.close)
@@ -175,10 +177,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
                 profile=chosen,
                 price=settings.price,
                 charge_failed=settings.charge_failed == "on",
+                databases_max=settings.databases_max,
             ),
             RecordsApp(store, authenticator),
         )
-        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        inbox = await _inbox(url, settings, stack)
+        usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
+        hooks = HooksApp(inbox, authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),

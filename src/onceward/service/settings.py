@@ -44,6 +44,8 @@ class Settings:
     """How long a statement may run."""
     database_bytes: int = 1 << 30
     """How large a database may be."""
+    databases_max: int = 10_000
+    """How many databases a tenant may have, unless its own quota says otherwise."""
     writers: int = 2
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
@@ -154,6 +156,7 @@ _ABOVE_ZERO = (
     "retain",
     "statement_seconds",
     "database_bytes",
+    "databases_max",
     "writers",
     "readers",
     "flood_burst",

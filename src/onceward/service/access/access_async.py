@@ -33,6 +33,7 @@ from onceward.service.access.access_tables import (
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import OVERLAP_SECONDS, AccessFlows, SweepResult
+from onceward.service.access.quotas import QuotaUsage, Room
 from onceward.service.access.scopes import check_tenant
 from onceward.service.access.tenant_erasure import (
     ErasureProgress,
@@ -40,7 +41,7 @@ from onceward.service.access.tenant_erasure import (
     erase_tenant,
     no_other_data,
 )
-from onceward.service.access.tenants import Tenant
+from onceward.service.access.tenants import Quota, Tenant
 from onceward.service.access.token_table import NewToken, Role, TokenView
 from onceward.service.access.token_verifier import Caller, check_scope_by
 from onceward.stores.tables import AsyncTablesRunner, Flow
@@ -133,10 +134,17 @@ class AsyncAccess:
         return await self._run(self._flows.revoke_token(id))
 
     async def create_tenant(
-        self, name: str, *, prepaid: bool = False, quota_records: int | None = None, quota_bytes: int | None = None
+        self,
+        name: str,
+        *,
+        prepaid: bool = False,
+        quota_records: int | None = None,
+        quota_bytes: int | None = None,
+        quota_databases: int | None = None,
     ) -> bool:
         """Make a tenant; False if there is one of that name, which is left as it is."""
-        return await self._run(self._flows.create_tenant(name, prepaid, quota_records, quota_bytes))
+        quota = Quota(quota_records, quota_bytes, quota_databases)
+        return await self._run(self._flows.create_tenant(name, prepaid, quota))
 
     async def tenant(self, name: str) -> Tenant | None:
         """One tenant."""
@@ -146,17 +154,31 @@ class AsyncAccess:
         """Tenants in order of name."""
         return await self._run(self._flows.tenants(after, limit))
 
-    async def set_quota(self, name: str, *, records: int | None, bytes: int | None) -> bool:
+    async def set_quota(
+        self, name: str, *, records: int | None, bytes: int | None, databases: int | None = None
+    ) -> bool:
         """Set what a tenant may hold (None: no limit); False if there is no such tenant."""
-        return await self._run(self._flows.set_quota(name, records, bytes))
+        return await self._run(self._flows.set_quota(name, Quota(records, bytes, databases)))
 
-    async def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+    async def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> Room:
         """Before new records are made: `QuotaExceeded` if the tenant may not hold so many more."""
-        await self._run(self._flows.admit(tenant, records, bytes))  # of no colour
+        return await self._run(self._flows.admit(tenant, records, bytes))  # of no colour
 
-    def withdraw(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
-        """Nothing came of what was admitted: it was a replay, or it failed. A count made meanwhile stays as it is."""
-        self._flows.withdraw(tenant, records, bytes)  # of no colour
+    async def reserve(self, tenant: str, *, records: int = 0, all_of_it: bool = False) -> Room:
+        """
+        Before something runs that may make records and grow: what it may grow by, at most, is `.bytes`.
+
+        That is a share of what the quota leaves; with `all_of_it`, everything that is free.
+        """
+        return await self._run(self._flows.reserve(tenant, records, all_of_it))
+
+    def settle_room(self, room: Room, *, records: int = 0, bytes: int = 0) -> None:
+        """What came of what was admitted or reserved: so many records and bytes; the rest is free again."""
+        self._flows.meter.settle(room, records, bytes)  # of no colour
+
+    async def quota(self, tenant: str) -> QuotaUsage:
+        """What a tenant may hold, and held at the last count; known to the process for some seconds."""
+        return await self._run(self._flows.quota(tenant))
 
     async def count(self) -> bool:
         """Count everybody's records if it is time; a service does that in the background, so that no call has to."""

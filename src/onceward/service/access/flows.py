@@ -23,9 +23,10 @@ from onceward.service.access.effects import AskRecords
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
+from onceward.service.access.quotas import Room
 from onceward.service.access.scopes import check_environment, check_tenant
 from onceward.service.access.tenant_erasure import TenantTombstone
-from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
+from onceward.service.access.tenants import QUOTA_MAX, Quota, Tenant, check_quotas
 from onceward.service.access.token_table import NewToken, Role, TokenSpec, TokenView, check_databases
 from onceward.service.access.token_verifier import Caller, TokenVerifier
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
@@ -126,10 +127,9 @@ class AccessFlows:
 
     # Tenants.
 
-    def create_tenant(self, name: str, prepaid: bool, quota_records: int | None, quota_bytes: int | None) -> Flow[bool]:
+    def create_tenant(self, name: str, prepaid: bool, quota: Quota) -> Flow[bool]:
         """Make a tenant."""
-        records, size = check_quota(quota_records, "records"), check_quota(quota_bytes, "bytes")
-        steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, records=records, bytes=size)
+        steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, quota=check_quotas(quota))
         return (yield from transact("access.tenant", steps))
 
     def tenant(self, name: str) -> Flow[Tenant | None]:
@@ -140,10 +140,9 @@ class AccessFlows:
         """A page of tenants."""
         return (yield from read_tables(partial(tenants.list_tenants, after, _page(limit))))
 
-    def set_quota(self, name: str, records: int | None, bytes: int | None) -> Flow[bool]:
+    def set_quota(self, name: str, quota: Quota) -> Flow[bool]:
         """Set what a tenant may hold."""
-        records, size = check_quota(records, "records"), check_quota(bytes, "bytes")
-        steps = partial(tenants.set_quota, check_tenant(name), records=records, bytes=size)
+        steps = partial(tenants.set_quota, check_tenant(name), check_quotas(quota))
         done = yield from transact("access.tenant", steps)
         self.meter.forget(name)
         return done
@@ -152,15 +151,19 @@ class AccessFlows:
         """When a tenant was erased."""
         return (yield from read_tables(partial(tenant_erasure.find_tombstone, self._peppers, check_tenant(name))))
 
-    def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
+    def admit(self, tenant: str, records: int, bytes: int) -> Flow[Room]:
         """Let new records through."""
-        if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
-            raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
-        return quotas.admit(self.meter, check_tenant(tenant), records, bytes)
+        _check_wanted(records, bytes)
+        return quotas.reserve(self.meter, check_tenant(tenant), records, bytes)
 
-    def withdraw(self, tenant: str, records: int, bytes: int) -> None:
-        """Nothing came of what was let through."""
-        quotas.withdraw(self.meter, check_tenant(tenant), records, bytes)
+    def reserve(self, tenant: str, records: int, all_of_it: bool) -> Flow[Room]:
+        """Set room aside for something that may grow."""
+        _check_wanted(records, 0)
+        return quotas.reserve(self.meter, check_tenant(tenant), records, None, all_of_it=all_of_it)
+
+    def quota(self, tenant: str) -> Flow[quotas.QuotaUsage]:
+        """What a tenant may hold."""
+        return quotas.quota_of(self.meter, check_tenant(tenant))
 
     def count(self) -> Flow[bool]:
         """Count the records of all tenants."""
@@ -252,6 +255,11 @@ class AccessFlows:
             back, gone = yield from transact("access.sweep", partial(balances.end_lapsed, name, ids, ran))
             given_back, spent = given_back + back, spent + gone
         return SweepResult(given_back, 0, spent)
+
+
+def _check_wanted(records: int, bytes: int) -> None:
+    if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
+        raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
 
 
 def check_token_id(id: str) -> str:

@@ -1,15 +1,24 @@
 """
-Quotas: how many records and bytes a tenant may hold, refused before anything runs.
+Quotas: how many records and bytes a tenant may hold, asked before anything runs and settled after it.
+
+    room = reserve(...)     records are refused here (QuotaExceeded); bytes are set aside: a share of what is left
+    ...                     it runs, and cannot grow by more than room.bytes: SQLite itself holds that, to the page
+    settle(room, ...)       what it really made and grew counts; the rest is free again
+
+Half of what is left is set aside for each request, so that those that run at once, on several databases of a tenant,
+can use what is left together and no more. Who needs more than its share gets all that is free by then.
 
 What tenants hold elsewhere (databases of the SQL service) is counted by whoever opened `Access` with `elsewhere`. The
 records are not counted for a call. All of them are counted at once, by one process at a time, when the last count
-is older than a minute (or twenty times what the count took, so that it never costs more than a twentieth of one core).
-In between, each process adds what it let through itself. So a quota can be passed by what *other* processes let
-through since the last count, and by no more; a quota that was changed is heeded after five seconds.
+is older than a minute (or twenty times what the count took, so that it never costs more than a twentieth of one core),
+or than five seconds where somebody would be refused. In between, each process adds what it let through itself. So a
+quota can be passed by what *other* processes let through since the last count, and by no more; a quota that was changed
+is heeded after five seconds.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +31,10 @@ from onceward.stores.tables.sql_steps import Flow, Sql, SqlSteps, one_or_none, r
 
 STALE_US = 60_000_000
 """How old a count may be."""
+REFUSING_US = 5_000_000
+"""How old a count may be that somebody is refused by."""
+SHARE_MIN = 65_536
+"""Bytes: smaller shares are not made of what is left."""
 REST = 20
 """A count that took a second is made every twenty."""
 RELOAD_SECONDS = 5.0
@@ -29,7 +42,8 @@ TENANTS_MAX = 10_000
 BATCH = 100
 """Tenants written in one transaction: their rows are held meanwhile, and charges wait."""
 
-_HOLDING = """SELECT quota_records, quota_bytes, used_records, used_bytes, at.value, :now - at.value, took.value
+_HOLDING = """SELECT quota_records, quota_bytes, used_records, used_bytes, at.value, :now - at.value, took.value,
+    quota_databases
     FROM onceward_tenants, onceward_access AS at, onceward_access AS took
     WHERE onceward_tenants.name = :tenant AND at.name = 'counted_at' AND took.name = 'counted_us'"""
 _CLAIM = """UPDATE onceward_access SET value = :now
@@ -51,6 +65,7 @@ class QuotaUsage(NamedTuple):
     age: int
     """Of the count, in microseconds."""
     took: int
+    quota_databases: int | None = None
 
     @property
     def is_limited(self) -> bool:
@@ -61,6 +76,21 @@ class QuotaUsage(NamedTuple):
     def is_stale(self) -> bool:
         """Whether it is time to count again."""
         return self.age >= stale_after(self.took)
+
+
+class Room(NamedTuple):
+    """What was set aside for one request."""
+
+    tenant: str
+    records: int
+    bytes: int | None
+    """How much it may grow; None: no quota limits it."""
+    is_share: bool = False
+    """Whether the bytes are set aside until it has ended; otherwise they count as made already."""
+    bytes_left: int | None = None
+    """What the quota leaves, before this request."""
+    records_left: int | None = None
+    """What the quota leaves when this request's are made."""
 
 
 class _Entry:
@@ -75,13 +105,19 @@ class _Entry:
         """Let through since the count."""
         self.bytes = 0
 
+    def left(self, quota: int | None, used: int) -> int | None:
+        """Of a quota; None: there is none."""
+        return None if quota is None else max(quota - used, 0)
+
 
 class QuotaMeter:
-    """What this process has let through. Safe for threads, as far as bounded staleness allows."""
+    """What this process has let through, and what it has set aside for requests that run. Safe for threads."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._reserved: dict[str, int] = {}
+        self._guard = threading.Lock()
 
     def monotonic(self) -> float:
         """This process's clock."""
@@ -94,52 +130,92 @@ class QuotaMeter:
 
     def learn(self, tenant: str, holding: QuotaUsage) -> _Entry:
         """Take in what the database says; what was let through before the last count is in it."""
-        entry = self._entries.get(tenant)
-        if entry is None or entry.holding.counted_at != holding.counted_at:
-            entry = self._entries[tenant] = _Entry(holding, 0.0)
-            if len(self._entries) > TENANTS_MAX:
-                self._entries.pop(next(iter(self._entries)), None)
-        entry.holding, entry.loaded_at = holding, self.monotonic()
-        return entry
+        with self._guard:
+            entry = self._entries.get(tenant)
+            if entry is None or entry.holding.counted_at != holding.counted_at:
+                entry = self._entries[tenant] = _Entry(holding, 0.0)
+                if len(self._entries) > TENANTS_MAX:
+                    self._entries.pop(next(iter(self._entries)), None)
+            entry.holding, entry.loaded_at = holding, self.monotonic()
+            return entry
 
-    def lower(self, tenant: str, records: int, bytes: int) -> None:
-        """Take back what was let through, because nothing came of it."""
-        entry = self._entries.get(tenant)
-        if entry is not None:
-            entry.records, entry.bytes = max(entry.records - records, 0), max(entry.bytes - bytes, 0)
+    def take(self, tenant: str, entry: _Entry, records: int, bytes: int | None, *, all_of_it: bool = False) -> Room:
+        """
+        Let records through, and bytes: so many, or (None) as many as one request may grow by.
+
+        `QuotaExceeded` if there is no room for so many. A request that may grow is not refused here for bytes: what
+        fits into pages that it has is still written, and SQLite refuses the rest.
+        """
+        holding = entry.holding
+        with self._guard:
+            _check(holding.quota_records, holding.used_records + entry.records, records, "records")
+            reserved = self._reserved.get(tenant, 0)
+            left = entry.left(holding.quota_bytes, holding.used_bytes + entry.bytes + reserved)
+            made_left = entry.left(holding.quota_records, holding.used_records + entry.records + records)
+            if bytes is not None:
+                _check(holding.quota_bytes, holding.used_bytes + entry.bytes + reserved, bytes, "bytes")
+                entry.records += records
+                entry.bytes += bytes
+                return Room(tenant, records, bytes, bytes_left=left, records_left=made_left)
+            entry.records += records
+            if left is None:
+                return Room(tenant, records, None, records_left=made_left)
+            share = left if all_of_it else max(left // 2, min(left, SHARE_MIN))
+            self._reserved[tenant] = reserved + share
+            return Room(tenant, records, share, is_share=True, bytes_left=left, records_left=made_left)
+
+    def settle(self, room: Room, records: int, bytes: int) -> None:
+        """A request has ended, and made so many records and bytes of what was let through or set aside for it."""
+        with self._guard:
+            if room.is_share:
+                left = self._reserved.pop(room.tenant, 0) - (room.bytes or 0)
+                if left > 0:
+                    self._reserved[room.tenant] = left
+            entry = self._entries.get(room.tenant)
+            if entry is not None:
+                before = 0 if room.is_share else room.bytes or 0
+                entry.records = max(entry.records - room.records + records, 0)
+                # Pages that were freed stay in their file, and are filled again there: the quota is of files.
+                entry.bytes = max(entry.bytes - before + max(bytes, 0), 0)
 
     def forget(self, tenant: str) -> None:
         """Ask again next time."""
         self._entries.pop(tenant, None)
 
 
-def stale_after(took: int) -> int:
+def stale_after(took: int, stale: int = STALE_US) -> int:
     """After how many microseconds to count again, if counting takes so many."""
-    return max(STALE_US, REST * took)
+    return max(stale, REST * took)
 
 
-def admit(meter: QuotaMeter, tenant: str, records: int, bytes: int) -> Flow[None]:
-    """Let so many new records and bytes through, or refuse with `QuotaExceeded`."""
+def reserve(meter: QuotaMeter, tenant: str, records: int, bytes: int | None, *, all_of_it: bool = False) -> Flow[Room]:
+    """
+    Set room aside for a request, or refuse with `QuotaExceeded`: by a count that is fresh.
+
+    `all_of_it` is for a request whose share was too small: it is given everything that is free.
+    """
     entry = meter.recall(tenant)
     if entry is None:
-        holding = yield from _holding(tenant)
-        if holding.is_limited and holding.is_stale and (yield from count_usage(meter)):
-            holding = yield from _holding(tenant)
-        entry = meter.learn(tenant, holding)
-    _check(entry.holding.quota_records, entry.holding.used_records + entry.records, records, "records")
-    _check(entry.holding.quota_bytes, entry.holding.used_bytes + entry.bytes, bytes, "bytes")
-    entry.records += records
-    entry.bytes += bytes
+        entry = yield from _learn(meter, tenant)
+    if not all_of_it:
+        try:
+            return meter.take(tenant, entry, records, bytes)
+        except QuotaExceeded:
+            pass  # By what was known; look again before that is said.
+    if (yield from count_usage(meter, REFUSING_US)):
+        entry = yield from _learn(meter, tenant)
+    return meter.take(tenant, entry, records, bytes, all_of_it=all_of_it)
 
 
-def withdraw(meter: QuotaMeter, tenant: str, records: int, bytes: int) -> None:
-    """Take back what was let through and made nothing: a replay, a failure. What a count took in is the count's."""
-    meter.lower(tenant, records, bytes)
+def quota_of(meter: QuotaMeter, tenant: str) -> Flow[QuotaUsage]:
+    """What a tenant may hold, and held at the last count."""
+    entry = meter.recall(tenant)
+    return entry.holding if entry is not None else (yield from _learn(meter, tenant)).holding
 
 
-def count_usage(meter: QuotaMeter) -> Flow[bool]:
-    """Count the records of all tenants, if it is time and no other process does; whether it was done."""
-    if not (yield from transact("access.count", _claim)):
+def count_usage(meter: QuotaMeter, stale: int = STALE_US) -> Flow[bool]:
+    """Count what all tenants hold, if it is time and no other process does; whether it was done."""
+    if not (yield from transact("access.count", partial(_claim, stale))):
         return False
     began = meter.monotonic()
     sums: dict[str, tuple[int, int]] = {}
@@ -161,10 +237,18 @@ def _check(limit: int | None, held: int, more: int, what: str) -> None:
     if limit is not None and held + more > limit:
         raise QuotaExceeded(
             f"this tenant holds {held} of the {limit} {what} that its quota allows, and this needs {more} more; "
-            "nothing ran. Records are forgotten with time; `onceward tenant quota` raises the limit",
+            "nothing was made. Delete what is not needed, or have the quota raised (onceward tenant quota), then send "
+            "it again with the same key",
             limit=limit,
             held=held,
         )
+
+
+def _learn(meter: QuotaMeter, tenant: str) -> Flow[_Entry]:
+    holding = yield from _holding(tenant)
+    if holding.is_limited and holding.is_stale and (yield from count_usage(meter)):
+        holding = yield from _holding(tenant)
+    return meter.learn(tenant, holding)
 
 
 def _holding(tenant: str) -> Flow[QuotaUsage]:
@@ -178,9 +262,9 @@ def _find(tenant: str) -> SqlSteps[tuple[Any, ...] | None]:
     return one_or_none((yield Sql(_HOLDING, {"tenant": tenant})))
 
 
-def _claim() -> SqlSteps[bool]:
+def _claim(stale: int) -> SqlSteps[bool]:
     [(took,)] = yield Sql("SELECT value FROM onceward_access WHERE name = 'counted_us'", {})
-    return bool((yield Sql(_CLAIM, {"stale": stale_after(took)})))
+    return bool((yield Sql(_CLAIM, {"stale": stale_after(took, stale)})))
 
 
 def _limited() -> SqlSteps[list[tuple[Any, ...]]]:

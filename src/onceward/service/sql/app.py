@@ -8,20 +8,21 @@ with what the statement writes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
 from onceward._core.errors import Forbidden
+from onceward._core.keys import ENVIRONMENTS
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.protocol.paths import DATABASES
-from onceward.service.access import Role
-from onceward.service.sql.database_files import check_name, namespace_of
+from onceward.service.access import Account, Role
+from onceward.service.sql.database_files import DatabaseName, check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
-from onceward.service.sql.metering import Metering, refuse_writes
+from onceward.service.sql.metering import Metering, Run, refuse_writes
 from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.web.calls import ApiCall, Authenticator
@@ -29,6 +30,8 @@ from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
+DATABASES_MAX = 10_000
+"""Databases that a tenant may have, unless its quota says otherwise."""
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -122,11 +125,14 @@ class SqlApp:
         profile: Profile = PROFILES["persql"],
         price: int = 0,
         charge_failed: bool = True,
+        databases_max: int = DATABASES_MAX,
     ) -> None:
         self._engine = engine
         self._authenticator = authenticator
         self._profile = profile
-        self._metering = Metering(authenticator.access, price=price, charge_failed=charge_failed)
+        self._metering = Metering(
+            authenticator.access, price=price, charge_failed=charge_failed, databases_max=databases_max
+        )
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -158,7 +164,7 @@ class SqlApp:
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> SqlResult:
+        async def run(replay_only: bool, growth: int | None) -> SqlResult:
             return await self._engine.query(
                 namespace,
                 database,
@@ -167,6 +173,8 @@ class SqlApp:
                 identity=identity,
                 readonly=readonly,
                 replay_only=replay_only,
+                account=self._account(call),
+                growth=growth,
             )
 
         return self._respond(await self._within_quota(call, identity, [call.body.sql], run), identity)
@@ -178,9 +186,16 @@ class SqlApp:
         statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> SqlBatchResult:
+        async def run(replay_only: bool, growth: int | None) -> SqlBatchResult:
             return await self._engine.batch(
-                namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
+                namespace,
+                database,
+                statements,
+                identity=identity,
+                readonly=readonly,
+                replay_only=replay_only,
+                account=self._account(call),
+                growth=growth,
             )
 
         return self._respond(await self._within_quota(call, identity, [one.sql for one in statements], run), identity)
@@ -188,7 +203,8 @@ class SqlApp:
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
         namespace, database = self._database_of(call)
-        found = await self._of_this_environment(call, self._engine.tables(namespace, database))
+        pending = self._engine.tables(namespace, database, account=self._account(call))
+        found = await self._of_this_environment(call, pending)
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
             for one in found
@@ -205,7 +221,18 @@ class SqlApp:
     async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
         namespace, database = self._database_of(call)
-        created = await self._engine.create(namespace, database)
+        tenant, account = call.caller.tenant, self._account(call)
+
+        async def listed() -> list[DatabaseName]:
+            found = [await self._engine.databases(namespace_of(one, tenant)) for one in ENVIRONMENTS]
+            return [name for some in found for name in some]
+
+        created = await self._metering.created(
+            tenant,
+            DatabaseName(namespace, database),
+            listed,
+            lambda: self._engine.create(namespace, database, account=account),
+        )
         return EndpointResponse(
             CreateDatabaseResponse(call.path("namespace"), database, created), 201 if created else 200
         )
@@ -213,11 +240,13 @@ class SqlApp:
     async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
         namespace, database = self._database_of(call)
-        return EndpointResponse(
-            DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
-        )
+        dropped = await self._engine.drop(namespace, database, account=self._account(call))
+        return EndpointResponse(DropDatabaseResponse(call.path("namespace"), database, dropped))
 
     # --- the tenant, the database, the key, the price ---
+
+    def _account(self, call: ApiCall) -> Account:
+        return self._authenticator.accounts.of_tenant(call.caller.tenant)
 
     def _namespace(self, call: ApiCall, database: str | None = None) -> str:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
@@ -242,9 +271,7 @@ class SqlApp:
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
         return EndpointResponse(result.document, headers=((header, "true"),))
 
-    async def _within_quota(
-        self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
-    ) -> Any:
+    async def _within_quota(self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Run) -> Any:
         """Run within what the tenant may hold and has paid for."""
         if call.caller.role == Role.READ:
             refuse_writes(sqls, batch=isinstance(call.body, BatchRequest))
@@ -254,8 +281,7 @@ class SqlApp:
             call.usage,
             identity,
             sqls,
-            lambda replay_only: self._of_this_environment(call, run(replay_only)),
-            size=call.size,
+            lambda replay_only, growth: self._of_this_environment(call, run(replay_only, growth)),
             operation=None if identity is None else operation_name(namespace, database, identity),
         )
 

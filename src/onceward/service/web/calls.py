@@ -14,7 +14,8 @@ from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.server.profile import Profile
 from onceward.http.server.request_identity import RequestIdentity, identity_of
 from onceward.protocol.usage_header import CallUsage
-from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
+from onceward.runtime.environment import REAL
+from onceward.service.access import Accounts, AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.problems import RequestMalformed
 
@@ -38,9 +39,11 @@ class Authenticator:
         flood: FloodControl,
         trusted: Sequence[Network] = (),
         observer: CallObserver | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.access = access
         self.observer = observer
+        self.accounts = accounts or Accounts(REAL.monotonic)
         self._flood = flood
         self._trusted = trusted
 
