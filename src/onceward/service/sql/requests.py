@@ -60,6 +60,8 @@ class SqlRequest(NamedTuple):
     """What else the key stands for, besides the statements."""
     replay_only: bool = False
     """Whether only a result that is there already may be returned."""
+    growth: int | None = None
+    """How many bytes it may add to what its database uses."""
 
     @property
     def reads(self) -> bool:
@@ -102,6 +104,7 @@ def build_request(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
+    growth: int | None = None,
 ) -> SqlRequest:
     """A checked request; `SqlError` says what is wrong with it."""
     taken = tuple(statements)
@@ -122,7 +125,7 @@ def build_request(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only)
+    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only, growth)
 
 
 def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
