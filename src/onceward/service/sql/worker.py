@@ -15,9 +15,10 @@ import socket
 import sqlite3
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
@@ -31,7 +32,13 @@ from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.schema_inspector import read_tables
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.statement_timer import StatementTimer
-from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, RequestResult, WritableDatabase
+from onceward.service.sql.tenant_database import (
+    GroupObserver,
+    ReadOnlyDatabase,
+    RequestOutcome,
+    RequestResult,
+    WritableDatabase,
+)
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
 from onceward.service.sql.worker_errors import NotRun, SliceUsed, to_wire
 
@@ -40,6 +47,8 @@ Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 FILES_PER_DATABASE = 12
 """Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
 FILES_BESIDES = 64
+NICE = 15
+"""Of a slow worker: a thirtieth of what a quick one gets, if both want all there is."""
 PROCESSOR_SECONDS_BESIDES = 30
 """For starting, opening and committing, on top of what the statements of a group may take."""
 
@@ -101,14 +110,14 @@ class WorkerSettings(NamedTuple):
     """What every database of this process is opened with."""
 
     limits: Limits
-    timed: dict[str, Any]
+    timed: Mapping[str, Any] = MappingProxyType({})
     """How its statements are timed: keywords of `WritableDatabase` and `ReadOnlyDatabase`."""
 
 
 class DatabaseWriter:
     """The one writer of the databases that fall to it."""
 
-    def __init__(self, settings: WorkerSettings, options: dict[str, Any], meter: RequestMeter) -> None:
+    def __init__(self, settings: WorkerSettings, options: dict[str, Any], meter: GroupObserver) -> None:
         limits, timed = settings.limits, settings.timed
         self.databases = OpenDatabases(
             limits, lambda path: WritableDatabase(path, limits, options, watcher=meter, **timed)
@@ -145,7 +154,7 @@ class DatabaseWriter:
 class DatabaseReader:
     """One of the readers, for all databases."""
 
-    def __init__(self, settings: WorkerSettings, meter: RequestMeter) -> None:
+    def __init__(self, settings: WorkerSettings, meter: GroupObserver) -> None:
         limits, timed = settings.limits, settings.timed
         self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits, **timed))
         self._meter = meter
@@ -195,12 +204,15 @@ def extend_cpu_limit(limits: Limits, used: float) -> None:
 
 
 def lower_priority() -> None:
-    """Run only when nobody else wants the processor, where the system knows how; or at least after the others."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
-        with suppress(OSError):
-            os.nice(19)
+    """
+    Let the others have the processor first. Not only when nobody else wants it: a tenant's honest long query has to end.
+
+    Where Linux shares the processor by session first (autogroup), a process's own niceness counts only inside of it.
+    """
+    with suppress(OSError):
+        os.nice(NICE)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def serve(link: socket.socket, page: int) -> None:
