@@ -31,6 +31,10 @@ class CallUsage:
     records_left: int | None = None
     """Records that the tenant's quota leaves."""
 
+    def add_cpu(self, seconds: float) -> None:
+        """It took so much more of a processor."""
+        self.cpu_us = (self.cpu_us or 0) + round(seconds * 1_000_000)
+
     def header(self) -> str:
         """The value of the header; empty if there is nothing to say."""
         known = ((field.name.replace("_", "-"), getattr(self, field.name)) for field in fields(self))

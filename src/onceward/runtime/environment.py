@@ -35,6 +35,14 @@ class Environment:
         """Seconds on a clock that never goes back: for measuring how long this process has waited."""
         return time.monotonic()
 
+    def cpu_seconds(self) -> float:
+        """Processor seconds that this process has used, all its threads together."""
+        return time.process_time()
+
+    def cpu_seconds_of(self, pid: int) -> float | None:
+        """Processor seconds that a process of this host has used, to a hundredth; None if nobody can tell."""
+        return processes.cpu_seconds(pid)
+
     def boottime(self) -> float:
         """Seconds on a clock that never goes back, and also counts while the host is suspended."""
         return _boottime()

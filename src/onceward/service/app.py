@@ -5,6 +5,7 @@
             /v1/records ...   what is in doubt, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /v1/usage         what a tenant has used and has left
             /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
@@ -63,7 +64,7 @@ from onceward.protocol.errors import (
     VerificationPending,
 )
 from onceward.runtime.environment import REAL
-from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
 from onceward.service.access.access_tables import OtherUsage
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
@@ -84,6 +85,8 @@ from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.usage.app import GROUP as USAGE
+from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
@@ -166,8 +169,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
+        accounts = Accounts(
+            REAL.monotonic, Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
+        )
         observer = None if journal is None else JournalObserver(journal)
-        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
@@ -185,11 +191,18 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
         hooks = HooksApp(inbox, authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        shown = UsageApp(
+            authenticator,
+            price=settings.price,
+            charge_failed=settings.charge_failed == "on",
+            databases_max=settings.databases_max,
+        )
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
+            (USAGE, shown.endpoints(), shown.app()),
         ]
         if journal is not None:
             noted = JournalApp(journal, authenticator)

@@ -46,6 +46,10 @@ class Settings:
     """How large a database may be."""
     databases_max: int = 10_000
     """How many databases a tenant may have, unless its own quota says otherwise."""
+    cpu_per_second: float = 0.5
+    """Processor seconds that each tenant may use in a second, for as long as it likes."""
+    cpu_burst: float = 20.0
+    """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
@@ -157,6 +161,8 @@ _ABOVE_ZERO = (
     "statement_seconds",
     "database_bytes",
     "databases_max",
+    "cpu_per_second",
+    "cpu_burst",
     "writers",
     "readers",
     "flood_burst",

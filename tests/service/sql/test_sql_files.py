@@ -21,7 +21,7 @@ from onceward.service.sql.frame_reader_async import read_frame_async
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import ReadOnlyDatabase
-from onceward.service.sql.worker import DatabaseWriter, OpenDatabases
+from onceward.service.sql.worker import DatabaseWriter, OpenDatabases, WorkerSettings
 from onceward.service.sql.worker_channel import NOT_BEGUN, ProgressPage, SocketStream, pack, packed
 
 BAD_NAMES = [
@@ -57,7 +57,7 @@ def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
     """
     folder = DatabaseFolder(tmp_path / "databases")
     path = Path(folder.path("acme", "shop"))
-    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(DEFAULT_LIMITS), {}, beat_of(tmp_path))
     writer.create(path)
     writer.group(path, [build_request(["CREATE TABLE t (a)"], DEFAULT_LIMITS)])
     modes = {
@@ -156,7 +156,7 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
     A worker keeps a few open; the one not used for longest is closed for another.
     """
     limits = Limits(open_databases=4)
-    writer = DatabaseWriter(limits, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(limits), {}, beat_of(tmp_path))
     paths = [tmp_path / "many" / f"d{number}.db" for number in range(30)]
     for path in paths:
         writer.create(path)
@@ -177,7 +177,7 @@ def test_a_database_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     A reader that has it open notices that it was dropped, and made again.
     """
     path = tmp_path / "acme" / "shop.db"
-    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(DEFAULT_LIMITS), {}, beat_of(tmp_path))
     readers = OpenDatabases(DEFAULT_LIMITS, lambda path: ReadOnlyDatabase(path, DEFAULT_LIMITS))
     writer.create(path)
     writer.group(path, [build_request(["CREATE TABLE old (a)"], DEFAULT_LIMITS)])

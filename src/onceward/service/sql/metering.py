@@ -23,6 +23,7 @@ from onceward.protocol.errors import SqlError, SqlKind
 from onceward.protocol.usage_header import CallUsage
 from onceward.service.access import AsyncAccess, Caller, Reservation, Room
 from onceward.service.sql.authorizer import readonly_error
+from onceward.service.sql.costs import cost_of
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.requests import Identity
 from onceward.service.sql.statement_parser import REMEMBERED_CHARACTERS, WRITES, parse_statement
@@ -58,6 +59,7 @@ class Metering:
         operation: str | None,
     ) -> Any:
         """Run within the tenant's quota and balance. Beyond them, results that are there already are still replayed."""
+        run = partial(self._timed, usage, run)
         run_now: Callable[[], Awaitable[Any]] = partial(run, False, None)
         if identity is not None or any(map(may_write, sqls)):
             run_now = partial(self._in_room, caller.tenant, usage, identity, run)
@@ -131,6 +133,16 @@ class Metering:
             self._access.settle_room(room, records=made, bytes=grown)
             usage.records_left = room.records_left
             usage.bytes_left = None if room.bytes_left is None else max(room.bytes_left - max(grown, 0), 0)
+
+    async def _timed(self, usage: CallUsage, run: Run, replay_only: bool, growth: int | None) -> Any:
+        """Run, and note the processor time: of a result and of an error, and of an attempt before it."""
+        try:
+            result = await run(replay_only, growth)
+        except OncewardError as error:
+            usage.add_cpu(cost_of(error).cpu_seconds)
+            raise
+        usage.add_cpu(result.cost.cpu_seconds)
+        return result
 
     async def _charged(
         self,

@@ -60,6 +60,8 @@ class SqlRequest(NamedTuple):
     """What else the key stands for, besides the statements."""
     replay_only: bool = False
     """Whether only a result that is there already may be returned."""
+    growth: int | None = None
+    """How many bytes it may add to what its database uses."""
 
     @property
     def reads(self) -> bool:
@@ -102,6 +104,7 @@ def build_request(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
+    growth: int | None = None,
 ) -> SqlRequest:
     """A checked request; `SqlError` says what is wrong with it. Nothing has begun then."""
     try:
@@ -109,7 +112,7 @@ def build_request(
     except SqlError as error:
         error.began = False
         raise
-    return SqlRequest(plain, identity, readonly, batch, about, replay_only)
+    return SqlRequest(plain, identity, readonly, batch, about, replay_only, growth)
 
 
 def _checked(
