@@ -54,7 +54,8 @@ class World:
             for table, columns in INSTANTS.items():
                 moved = ", ".join(f"{column} = {column} - {micros}" for column in columns)
                 admin().execute(f"UPDATE {table} SET {moved}".encode())
-            admin().execute(f"UPDATE onceward_access SET value = value - {micros} WHERE name = 'counted_at'".encode())
+            counted = "name IN ('counted_at', 'counted_since')"
+            admin().execute(f"UPDATE onceward_access SET value = value - {micros} WHERE {counted}".encode())
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What is really there."""

@@ -19,7 +19,7 @@ is heeded after five seconds.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,13 +42,15 @@ TENANTS_MAX = 10_000
 BATCH = 100
 """Tenants written in one transaction: their rows are held meanwhile, and charges wait."""
 
-_HOLDING = """SELECT quota_records, quota_bytes, used_records, used_bytes, at.value, :now - at.value, took.value,
-    quota_databases
-    FROM onceward_tenants, onceward_access AS at, onceward_access AS took
-    WHERE onceward_tenants.name = :tenant AND at.name = 'counted_at' AND took.name = 'counted_us'"""
+_HOLDING = """SELECT quota_records, quota_bytes, used_records, used_bytes, since.value, :now - at.value, took.value,
+    quota_databases, :now - since.value
+    FROM onceward_tenants, onceward_access AS at, onceward_access AS took, onceward_access AS since
+    WHERE onceward_tenants.name = :tenant AND at.name = 'counted_at' AND took.name = 'counted_us'
+    AND since.name = 'counted_since'"""
 _CLAIM = """UPDATE onceward_access SET value = :now
-    WHERE name = 'counted_at' AND value <= :now - :stale RETURNING value"""
+    WHERE name = 'counted_at' AND value <= :now - :stale RETURNING :now"""
 _TOOK = "UPDATE onceward_access SET value = :took WHERE name = 'counted_us'"
+_SINCE = "UPDATE onceward_access SET value = :since WHERE name = 'counted_since'"
 _LIMITED = """SELECT name, used_records, used_bytes FROM onceward_tenants
     WHERE quota_records IS NOT NULL OR quota_bytes IS NOT NULL"""
 _USED = "UPDATE onceward_tenants SET used_records = :records, used_bytes = :bytes WHERE name = :tenant"
@@ -61,11 +63,14 @@ class QuotaUsage(NamedTuple):
     quota_bytes: int | None
     used_records: int
     used_bytes: int
-    counted_at: int
+    counted_since: int
+    """When the count began that these are of: what was made since may not be in them."""
     age: int
-    """Of the count, in microseconds."""
+    """Microseconds since a count was last begun, by whomever."""
     took: int
     quota_databases: int | None = None
+    since: int = 0
+    """Microseconds since `counted_since`."""
 
     @property
     def is_limited(self) -> bool:
@@ -96,14 +101,33 @@ class Room(NamedTuple):
 class _Entry:
     """What this process knows of one tenant."""
 
-    __slots__ = ("bytes", "holding", "loaded_at", "records")
+    __slots__ = ("bytes", "holding", "loaded_at", "noted", "records")
 
-    def __init__(self, holding: QuotaUsage, loaded_at: float) -> None:
+    def __init__(self, holding: QuotaUsage) -> None:
         self.holding = holding
-        self.loaded_at = loaded_at
+        self.loaded_at = 0.0
+        self.noted: deque[tuple[float, int, int]] = deque()
+        """What was let through since the count began, by seconds of this process's clock."""
         self.records = 0
-        """Let through since the count."""
+        """The sum of it."""
         self.bytes = 0
+
+    def note(self, now: float, records: int, bytes: int) -> None:
+        """So much was let through, or taken back."""
+        second = float(int(now))
+        if self.noted and self.noted[-1][0] == second:
+            _, before, size = self.noted.pop()
+            records_then, bytes_then = before + records, size + bytes
+        else:
+            records_then, bytes_then = records, bytes
+        self.noted.append((second, records_then, bytes_then))
+        self.records, self.bytes = self.records + records, self.bytes + bytes
+
+    def drop_before(self, instant: float) -> None:
+        """Forget what a count has seen: it was made before that began."""
+        while self.noted and self.noted[0][0] + 1 < instant:
+            _, records, size = self.noted.popleft()
+            self.records, self.bytes = self.records - records, self.bytes - size
 
     def left(self, quota: int | None, used: int) -> int | None:
         """Of a quota; None: there is none."""
@@ -129,14 +153,16 @@ class QuotaMeter:
         return found if found is not None and self.monotonic() < found.loaded_at + RELOAD_SECONDS else None
 
     def learn(self, tenant: str, holding: QuotaUsage) -> _Entry:
-        """Take in what the database says; what was let through before the last count is in it."""
+        """Take in what the database says; what was let through before the last count began is in it."""
         with self._guard:
-            entry = self._entries.get(tenant)
-            if entry is None or entry.holding.counted_at != holding.counted_at:
-                entry = self._entries[tenant] = _Entry(holding, 0.0)
+            entry, now = self._entries.get(tenant), self.monotonic()
+            if entry is None:
+                entry = self._entries[tenant] = _Entry(holding)
                 if len(self._entries) > TENANTS_MAX:
                     self._entries.pop(next(iter(self._entries)), None)
-            entry.holding, entry.loaded_at = holding, self.monotonic()
+            if entry.holding.counted_since != holding.counted_since:
+                entry.drop_before(now - holding.since / 1_000_000)
+            entry.holding, entry.loaded_at = holding, now
             return entry
 
     def take(self, tenant: str, entry: _Entry, records: int, bytes: int | None, *, all_of_it: bool = False) -> Room:
@@ -154,10 +180,9 @@ class QuotaMeter:
             made_left = entry.left(holding.quota_records, holding.used_records + entry.records + records)
             if bytes is not None:
                 _check(holding.quota_bytes, holding.used_bytes + entry.bytes + reserved, bytes, "bytes")
-                entry.records += records
-                entry.bytes += bytes
+                entry.note(self.monotonic(), records, bytes)
                 return Room(tenant, records, bytes, bytes_left=left, records_left=made_left)
-            entry.records += records
+            entry.note(self.monotonic(), records, 0)
             if left is None:
                 return Room(tenant, records, None, records_left=made_left)
             share = left if all_of_it else max(left // 2, min(left, SHARE_MIN))
@@ -174,9 +199,8 @@ class QuotaMeter:
             entry = self._entries.get(room.tenant)
             if entry is not None:
                 before = 0 if room.is_share else room.bytes or 0
-                entry.records = max(entry.records - room.records + records, 0)
                 # Pages that were freed stay in their file, and are filled again there: the quota is of files.
-                entry.bytes = max(entry.bytes - before + max(bytes, 0), 0)
+                entry.note(self.monotonic(), records - room.records, max(bytes, 0) - before)
 
     def forget(self, tenant: str) -> None:
         """Ask again next time."""
@@ -215,7 +239,8 @@ def quota_of(meter: QuotaMeter, tenant: str) -> Flow[QuotaUsage]:
 
 def count_usage(meter: QuotaMeter, stale: int = STALE_US) -> Flow[bool]:
     """Count what all tenants hold, if it is time and no other process does; whether it was done."""
-    if not (yield from transact("access.count", partial(_claim, stale))):
+    since = yield from transact("access.count", partial(_claim, stale))
+    if since is None:
         return False
     began = meter.monotonic()
     sums: dict[str, tuple[int, int]] = {}
@@ -229,7 +254,7 @@ def count_usage(meter: QuotaMeter, stale: int = STALE_US) -> Flow[bool]:
     for start in range(0, len(changed), BATCH):
         yield from transact("access.count", partial(_write, changed[start : start + BATCH]))
     took = round((meter.monotonic() - began) * 1_000_000)
-    yield from transact("access.count", partial(_note, took))
+    yield from transact("access.count", partial(_note, took, since))
     return True
 
 
@@ -262,9 +287,11 @@ def _find(tenant: str) -> SqlSteps[tuple[Any, ...] | None]:
     return one_or_none((yield Sql(_HOLDING, {"tenant": tenant})))
 
 
-def _claim(stale: int) -> SqlSteps[bool]:
+def _claim(stale: int) -> SqlSteps[int | None]:
+    """When this count began, if it is this process's turn."""
     [(took,)] = yield Sql("SELECT value FROM onceward_access WHERE name = 'counted_us'", {})
-    return bool((yield Sql(_CLAIM, {"stale": stale_after(took, stale)})))
+    row = one_or_none((yield Sql(_CLAIM, {"stale": stale_after(took, stale)})))
+    return None if row is None else int(row[0])
 
 
 def _limited() -> SqlSteps[list[tuple[Any, ...]]]:
@@ -276,5 +303,7 @@ def _write(changed: list[tuple[str, int, int]]) -> SqlSteps[None]:
         yield Sql(_USED, {"tenant": tenant, "records": records, "bytes": size})
 
 
-def _note(took: int) -> SqlSteps[None]:
+def _note(took: int, since: int) -> SqlSteps[None]:
+    """All is written: from now on it counts from when this count began."""
     yield Sql(_TOOK, {"took": took})
+    yield Sql(_SINCE, {"since": since})

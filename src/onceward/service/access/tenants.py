@@ -14,7 +14,7 @@ QUOTA_MAX = 2**53
 
 _COLUMNS = """name, created_at, balance, quota_records, quota_bytes, quota_databases, used_records, used_bytes,
     erasing_at,
-    (SELECT value FROM onceward_access WHERE name = 'counted_at'),
+    (SELECT value FROM onceward_access WHERE name = 'counted_since'),
     (SELECT coalesce(sum(amount), 0) FROM onceward_reservations WHERE tenant = n.name AND state = 'open'),
     (SELECT count(*) FROM onceward_tokens WHERE tenant = n.name AND revoked_at IS NULL)"""
 _CREATE = """INSERT INTO onceward_tenants (name, created_at, balance, quota_records, quota_bytes, quota_databases)

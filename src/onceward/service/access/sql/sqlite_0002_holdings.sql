@@ -10,3 +10,6 @@ CREATE INDEX onceward_reservations_of_operation ON onceward_reservations (tenant
 
 -- How many databases a tenant may have; NULL: as many as the service lets everybody have.
 ALTER TABLE onceward_tenants ADD COLUMN quota_databases INTEGER;
+
+-- When the count began that used_records and used_bytes are of. `counted_at` is when one was last begun, by whomever.
+INSERT INTO onceward_access (name, value) VALUES ('counted_since', 0);
