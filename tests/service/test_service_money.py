@@ -111,7 +111,6 @@ def crowd(calls: list[Callable[[], Heard]]) -> list[Heard]:
 class TestSharedKeys:
     """Somebody else's attempt under the same key neither pays for mine nor takes my money back."""
 
-    @pytest.mark.fault("money-a-reader-is-charged-first")
     def test_a_reader_with_the_same_key_takes_nothing_back(self, shop: Shop) -> None:
         """
         A read token sends every write along, same key and same body: it is refused, every row is paid, and every
@@ -139,6 +138,22 @@ class TestSharedKeys:
         assert {(one.status, one.document["kind"]) for one in refused} == {(403, "readonly")}
         assert rows == KEYS
         assert shop.balance("mixed") == (PAID_IN - (KEYS + 1) * PRICE, 0)
+
+    @pytest.mark.fault("money-a-reader-is-charged-first")
+    def test_a_reader_is_refused_before_anything_is_charged(self, shop: Shop) -> None:
+        """
+        At zero, too, it hears that it may not write, and not that there is no money; in a batch, which statement.
+        """
+        path, _ = shop.tenant("reading", units=0)
+        reader = shop.reader("reading")
+        batch = {"statements": [{"sql": "SELECT 1"}, {"sql": "DELETE FROM events"}]}
+        refused = shop.served.query(path, INSERT, ["e-1", "x"], key="k", token=reader)
+        second = shop.served.call("POST", f"{path}/batch", batch, token=reader)
+        reading = shop.served.query(path, "SELECT 1", token=reader)
+
+        assert (refused.status, refused.document["kind"]) == (403, "readonly")
+        assert (second.status, second.document["statement"]) == (403, 1)
+        assert (reading.status, shop.balance("reading")) == (402, (0, 0))
 
     def test_a_crowd_under_one_key_pays_once_and_a_key_for_each_pays_for_each(self, shop: Shop) -> None:
         """
@@ -229,6 +244,20 @@ class TestPrices:
             "no database": 0,
         }
 
+    @pytest.mark.fault("money-words-of-a-trigger-are-free")
+    def test_a_triggers_own_words_are_no_proof_that_nothing_ran(self, shop: Shop) -> None:
+        """
+        An error that looks like the compiler's, raised by a trigger, costs like any that ran.
+        """
+        path, token = shop.tenant("actor")
+        words = "CREATE TRIGGER t BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no such table: x'); END"
+        assert shop.served.query(path, words, token=token).status == 200
+
+        cost = paid(shop, "actor", lambda: shop.served.query(path, INSERT, ["e-1", "x"], token=token))
+
+        assert cost == 1
+
+    @pytest.mark.fault("money-a-replay-is-charged")
     def test_a_replay_costs_nothing_however_old_and_at_zero(self, shop: Shop) -> None:
         """
         Also when its reservation was forgotten long ago, and when nothing is left.

@@ -39,9 +39,12 @@ _LEFT = object()
 
 def _create(args: argparse.Namespace) -> int:
     """Make a tenant."""
-    records, size = (None if limit is _LEFT else limit for limit in (args.records, args.bytes))
+    given = (args.records, args.bytes, args.databases)
+    records, size, databases = (None if limit is _LEFT else limit for limit in given)
     with open_access(args, create=True) as access:
-        is_new = access.create_tenant(args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size)
+        is_new = access.create_tenant(
+            args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size, quota_databases=databases
+        )
         if not is_new:
             print_note(f"there is a tenant {args.name} already; it was left as it is")
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
@@ -119,13 +122,16 @@ def _balance(document: dict[str, Any]) -> str:
 
 def _quota(args: argparse.Namespace) -> int:
     """Set limits."""
-    if args.records is _LEFT and args.bytes is _LEFT:
-        raise exit_codes.UsageError("no limit was given. Add --records N, --bytes N, or both; `none` removes a limit")
+    if args.records is _LEFT and args.bytes is _LEFT and args.databases is _LEFT:
+        raise exit_codes.UsageError(
+            "no limit was given. Add --records N, --bytes N, --databases N, or several; `none` removes a limit"
+        )
     with open_access(args) as access:
         found = _find_tenant(access, args.name)
         records = found.quota_records if args.records is _LEFT else args.records
         size = found.quota_bytes if args.bytes is _LEFT else args.bytes
-        if not access.set_quota(args.name, records=records, bytes=size):
+        databases = found.quota_databases if args.databases is _LEFT else args.databases
+        if not access.set_quota(args.name, records=records, bytes=size, databases=databases):
             raise _no_such(args.name)
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
@@ -201,6 +207,7 @@ def _print_tenant(tenant: Tenant, *, as_json: bool) -> int:
                 ("reserved", format_units(tenant.reserved) if tenant.reserved else None),
                 ("records", _of(tenant.used_records, tenant.quota_records)),
                 ("bytes", _of(tenant.used_bytes, tenant.quota_bytes)),
+                ("databases", None if tenant.quota_databases is None else f"at most {tenant.quota_databases:,}"),
                 ("counted at", format_instant(tenant.counted_at) if limited else None),
                 ("tokens", tenant.tokens),
                 ("being erased since", format_instant(tenant.erasing_at)),
@@ -222,7 +229,10 @@ _TENANT = Argument("name", "the tenant: a-z, 0-9, '.', '_' and '-'", metavar="NA
 _QUOTAS = (
     Argument("--records", "how many records it may hold, or none for no limit", metavar="N", type=quota, default=_LEFT),
     Argument(
-        "--bytes", "how many bytes of stored results, or none for no limit", metavar="N", type=quota, default=_LEFT
+        "--bytes", "how many bytes of databases and results, or none for no limit", metavar="N", type=quota, default=_LEFT
+    ),
+    Argument(
+        "--databases", "how many databases, or none for what the service allows", metavar="N", type=quota, default=_LEFT
     ),
 )
 
@@ -278,7 +288,7 @@ COMMANDS = (
     ),
     Command(
         name="tenant quota",
-        summary="set how many records and bytes a tenant may hold",
+        summary="set how many records, bytes and databases a tenant may hold",
         run=_quota,
         arguments=(_TENANT, *_QUOTAS, STORE),
         examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),
