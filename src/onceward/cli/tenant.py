@@ -229,7 +229,11 @@ _TENANT = Argument("name", "the tenant: a-z, 0-9, '.', '_' and '-'", metavar="NA
 _QUOTAS = (
     Argument("--records", "how many records it may hold, or none for no limit", metavar="N", type=quota, default=_LEFT),
     Argument(
-        "--bytes", "how many bytes of databases and results, or none for no limit", metavar="N", type=quota, default=_LEFT
+        "--bytes",
+        "how many bytes of databases and results, or none for no limit",
+        metavar="N",
+        type=quota,
+        default=_LEFT,
     ),
     Argument(
         "--databases", "how many databases, or none for what the service allows", metavar="N", type=quota, default=_LEFT

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 from starlette.applications import Starlette
@@ -142,15 +142,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
         databases = Path(settings.folder) / DATABASES
         usage: list[OtherUsage] = [partial(measure_usage, databases)]
-        access = await AsyncAccess.open(
-            url,
-            scope_by=settings.scope_by,
-            create=True,
-            elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
-            ran=partial(find_ran, databases),
-        )
+        access = await _access(url, settings, usage)
         stack.push_async_callback(access.close)
-        await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = SqliteEngine(
             databases,
@@ -169,34 +162,21 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        accounts = Accounts(
-            REAL.monotonic, Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
-        )
+        allowance = Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
+        accounts = Accounts(REAL.monotonic, allowance)
         observer = None if journal is None else JournalObserver(journal)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
-            SqlApp(
-                engine,
-                authenticator,
-                profile=chosen,
-                price=settings.price,
-                charge_failed=settings.charge_failed == "on",
-                databases_max=settings.databases_max,
-            ),
+            SqlApp(engine, authenticator, profile=chosen, **_prices(settings)),
             RecordsApp(store, authenticator),
         )
         inbox = await _inbox(url, settings, stack)
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
         hooks = HooksApp(inbox, authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
-        shown = UsageApp(
-            authenticator,
-            price=settings.price,
-            charge_failed=settings.charge_failed == "on",
-            databases_max=settings.databases_max,
-        )
+        shown = UsageApp(authenticator, **_prices(settings))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
@@ -211,6 +191,39 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.mcp:
             _offer_tools(app, authenticator)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+
+
+class _Prices(TypedDict):
+    """What things cost, and how many databases there may be."""
+
+    price: int
+    charge_failed: bool
+    databases_max: int
+
+
+def _prices(settings: Settings) -> _Prices:
+    return {
+        "price": settings.price,
+        "charge_failed": settings.charge_failed == "on",
+        "databases_max": settings.databases_max,
+    }
+
+
+async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> AsyncAccess:
+    """Tokens, tenants and balances. `usage` measures what tenants hold elsewhere; more may be added to it later."""
+    access = await AsyncAccess.open(
+        url,
+        scope_by=settings.scope_by,
+        create=True,
+        elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
+        ran=partial(find_ran, Path(settings.folder) / DATABASES),
+    )
+    try:
+        await access.check()
+    except BaseException:
+        await access.close()
+        raise
+    return access
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -283,48 +284,45 @@ class TestLapsing:
         The operation's record says that it ran since the money was reserved, so it is paid. A record from before says
         nothing: that was another run.
         """
-        access = world.open(colour, ran=lambda operations: {"ran": 400.0, "before": 900.0})
-        _paid(access)
-        for operation in ("ran", "before", "never", None):
-            access.charge("acme", UNIT, operation=operation)
-        world.pass_time(800)
+        with closing(world.open(colour, ran=lambda operations: {"ran": 400.0, "before": 900.0})) as access:
+            _paid(access)
+            for operation in ("ran", "before", "never", None):
+                access.charge("acme", UNIT, operation=operation)
+            world.pass_time(800)
 
-        assert access.sweep() == (3 * UNIT, 0, UNIT)
-        assert balance(access) == (9 * UNIT, 0)
-        access.close()
+            assert access.sweep() == (3 * UNIT, 0, UNIT)
+            assert balance(access) == (9 * UNIT, 0)
 
     @pytest.mark.fault("money-an-operation-pays-twice")
     def test_an_operation_whose_other_attempt_paid_does_not_pay_twice(self, world: World, colour: str) -> None:
         """
         Three attempts, two holders died, one ran: one pays. With no other attempt left, still only one.
         """
-        access = world.open(colour, ran=lambda operations: dict.fromkeys(operations, 400.0))
-        _paid(access)
-        access.charge("acme", UNIT, operation="one")
-        access.commit(access.charge("acme", UNIT, operation="one"))
-        access.charge("acme", UNIT, operation="two")
-        access.charge("acme", UNIT, operation="two")
-        world.pass_time(800)
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, 400.0))) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            access.commit(access.charge("acme", UNIT, operation="one"))
+            access.charge("acme", UNIT, operation="two")
+            access.charge("acme", UNIT, operation="two")
+            world.pass_time(800)
 
-        assert access.sweep() == (2 * UNIT, 0, UNIT)
-        assert balance(access) == (8 * UNIT, 0)
-        access.close()
+            assert access.sweep() == (2 * UNIT, 0, UNIT)
+            assert balance(access) == (8 * UNIT, 0)
 
     def test_what_ran_just_now_is_left_to_whoever_ran_it(self, world: World, colour: str) -> None:
         """
         Another attempt may be about to pay; a minute later nobody is.
         """
         ago = [10.0]
-        access = world.open(colour, ran=lambda operations: dict.fromkeys(operations, ago[0]))
-        _paid(access)
-        access.charge("acme", UNIT, operation="one")
-        world.pass_time(800)
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, ago[0]))) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            world.pass_time(800)
 
-        assert access.sweep() == (0, 0, 0)
-        assert balance(access) == (9 * UNIT, UNIT)
-        ago[0] = 70.0
-        assert access.sweep() == (0, 0, UNIT)
-        access.close()
+            assert access.sweep() == (0, 0, 0)
+            assert balance(access) == (9 * UNIT, UNIT)
+            ago[0] = 70.0
+            assert access.sweep() == (0, 0, UNIT)
 
     @pytest.mark.fault("money-a-failed-settlement-is-an-error")
     @pytest.mark.parametrize("used", [UNIT, 0])

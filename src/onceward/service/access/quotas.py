@@ -203,8 +203,10 @@ class QuotaMeter:
                 entry.note(self.monotonic(), records - room.records, max(bytes, 0) - before)
 
     def forget(self, tenant: str) -> None:
-        """Ask again next time."""
-        self._entries.pop(tenant, None)
+        """Ask again next time; what was let through still counts."""
+        entry = self._entries.get(tenant)
+        if entry is not None:
+            entry.loaded_at = float("-inf")
 
 
 def stale_after(took: int, stale: int = STALE_US) -> int:
