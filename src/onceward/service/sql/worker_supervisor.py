@@ -244,7 +244,8 @@ class WorkerSupervisor:
         if overdue:
             return SqlError(
                 SqlKind.TIMEOUT,
-                f"the statement was stopped after {self._limits.statement_seconds:g} s; nothing was written",
+                f"the statement was stopped: it may take {self._limits.statement_seconds:g} s of processor time, and "
+                "took more. Nothing was written",
                 hint="make it cheaper: an index, a LIMIT, shorter texts",
             )
         return SqlError(
