@@ -238,7 +238,7 @@ def test_the_writes_of_a_database_follow_the_slow_one() -> None:
         lanes.requeue(lanes.writes[0], [bomb, rest], slow=True)
         lanes.put(later)
         lanes.put(read)
-        order = [one for one in lanes.slow.clear()]
+        order = list(lanes.slow.clear())
         counts = len(lanes.writes[0]), len(lanes.reads)
         for one in order:
             one.future.set_result(None)

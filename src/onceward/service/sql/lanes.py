@@ -22,7 +22,6 @@ from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
 
-
 STATEMENTS_MAX = 10_000
 """Requests that are known to be slow."""
 
