@@ -224,8 +224,9 @@ def serve(link: socket.socket, page: int) -> None:
     slow = told["role"] == "slow"
     if slow:
         lower_priority()
-    settings = WorkerSettings(limits, {"timer": StatementTimer(REAL), "quick": not slow})
-    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), REAL.cpu_seconds)
+    timer = StatementTimer(REAL)
+    settings = WorkerSettings(limits, {"timer": timer, "quick": not slow})
+    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), timer.clock)
     workers: Workers = {}
     if told["role"] in ("writer", "slow"):
         workers["write"] = DatabaseWriter(settings, told["options"], meter)
