@@ -175,7 +175,7 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
 @pytest.mark.fault("sql-many-databases-close-everybodys")
 def test_whoever_has_many_databases_open_closes_its_own(tmp_path: Path) -> None:
     """
-    Thirty databases of one namespace: another's one stays open, and a newcomer's one is opened at the greedy one's cost.
+    Thirty databases of one namespace: another's stays open, and a newcomer's is opened at the greedy one's cost.
     """
     opened: list[str] = []
 
