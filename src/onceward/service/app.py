@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
             /mcp              the same for agents, if it is switched on
@@ -40,6 +41,7 @@ from onceward._core.errors import (
     TokenInvalid,
 )
 from onceward._core.terms import apply_options
+from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
@@ -64,6 +66,8 @@ from onceward.protocol.errors import (
 )
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.decisions.app import GROUP as DECISIONS
+from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -135,6 +139,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        decision_log = await asyncio.to_thread(DecisionLog.open, url)
+        stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
         access = await AsyncAccess.open(
             url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
@@ -165,13 +171,15 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
             SqlApp(engine, authenticator, profile=chosen, price=settings.price),
-            RecordsApp(store, authenticator),
+            RecordsApp(store, authenticator, decision_log),
         )
+        decided = DecisionsApp(decision_log, authenticator)
         hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
+            (DECISIONS, decided.endpoints(), decided.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
         ]
@@ -181,7 +189,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         app = _compose(chosen, apps, access)
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
@@ -283,12 +291,18 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _first_token(access: AsyncAccess) -> NewToken | None:
+async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewToken | None:
     """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
-    await access.create_tenant(FIRST_TENANT)
-    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+    operator = Operator("onceward serve", SERVICE, "there was no tenant")
+    about = Decision("tenant.create", f"tenant {FIRST_TENANT}", operator, tenant=FIRST_TENANT)
+    with decision_log.deciding(about):  # Before the first request: nobody waits for this.
+        await access.create_tenant(FIRST_TENANT)
+    with decision_log.deciding(about._replace(action="token.create", environment="test")) as made:
+        new = await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+        made.after = None if new is None else {"id": new.view.id, "role": str(new.view.role)}
+    return new
 
 
 def _make_importable(folder: str) -> None:
