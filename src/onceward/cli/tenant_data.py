@@ -1,5 +1,5 @@
 """
-Erases what a tenant has besides its records and tokens: databases, notes, deltas, events.
+Erases what a tenant has besides its records and tokens: databases, notes, deltas, events, and texts of decisions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
+from onceward.audit import DecisionLog, Operator
 from onceward.cli.tenant_databases import erase_databases
 from onceward.runtime.environment import REAL
 from onceward.service.access.scopes import tenant_of
@@ -21,7 +22,9 @@ DATABASES = "databases"
 ROWS = "rows"
 
 
-def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Counter[str]) -> Iterator[str]:
+def erase_tenant_data(
+    url: str, folder: Path | None, tenant: str, counted: Counter[str], operator: Operator
+) -> Iterator[str]:
     """Erase all of it, and yield the name of each part. If the process is killed, a second run erases the rest."""
     for name in erase_databases(folder, tenant):
         counted[DATABASES] += 1
@@ -32,6 +35,14 @@ def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Count
             counted[ROWS] += rows
             yield schema.name
     yield from _erase_records_of_deltas(url, tenant, counted)
+    if erase_decisions(url, tenant, operator):
+        yield "audit"
+
+
+def erase_decisions(url: str, tenant: str, operator: Operator) -> int:
+    """What the decision log says about the tenant. Its entries stay, and their chain holds."""
+    with DecisionLog.open(url) as log:
+        return log.erase_tenant(tenant, operator)
 
 
 def _schemas() -> Iterator[tuple[Schema, str, dict[str, str]]]:

@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
             /v1/usage         what a tenant has used and has left
@@ -41,6 +42,7 @@ from onceward._core.errors import (
     TokenInvalid,
 )
 from onceward._core.terms import apply_options
+from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
@@ -66,6 +68,8 @@ from onceward.protocol.errors import (
 from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
 from onceward.service.access.access_tables import OtherUsage
+from onceward.service.decisions.app import GROUP as DECISIONS
+from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -140,6 +144,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        decision_log = await asyncio.to_thread(DecisionLog.open, url)
+        stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
         usage: list[OtherUsage] = [partial(measure_usage, databases)]
         access = await _access(url, settings, usage)
@@ -170,8 +176,9 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
             SqlApp(engine, authenticator, profile=chosen, **_prices(settings)),
-            RecordsApp(store, authenticator),
+            RecordsApp(store, authenticator, decision_log),
         )
+        decided = DecisionsApp(decision_log, authenticator)
         inbox = await _inbox(url, settings, stack)
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
         hooks = HooksApp(inbox, authenticator)
@@ -180,6 +187,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
+            (DECISIONS, decided.endpoints(), decided.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
             (USAGE, shown.endpoints(), shown.app()),
@@ -190,7 +198,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         app = _compose(chosen, apps, access)
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
 
 
 class _Prices(TypedDict):
@@ -325,12 +333,18 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _first_token(access: AsyncAccess) -> NewToken | None:
+async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewToken | None:
     """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
-    await access.create_tenant(FIRST_TENANT)
-    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+    operator = Operator("onceward serve", SERVICE, "there was no tenant")
+    about = Decision("tenant.create", f"tenant {FIRST_TENANT}", operator, tenant=FIRST_TENANT)
+    with decision_log.deciding(about):  # Before the first request: nobody waits for this.
+        await access.create_tenant(FIRST_TENANT)
+    with decision_log.deciding(about._replace(action="token.create", environment="test")) as made:
+        new = await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+        made.after = None if new is None else {"id": new.view.id, "role": str(new.view.role)}
+    return new
 
 
 def _make_importable(folder: str) -> None:

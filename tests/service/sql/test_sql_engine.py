@@ -229,7 +229,7 @@ def test_who_may_only_read_is_refused_everywhere(shared: Callable[[Play], Any]) 
 @pytest.mark.slow
 def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Callable[[Play], Any]) -> None:
     """
-    Past its deadline the process is killed: one of the slow lane, because the quick ones do not begin with such a thing.
+    Past its deadline the process is killed: one of the slow lane, because the quick ones do not begin with it.
     Neighbours of its group, with and without a key, are run again.
     """
 

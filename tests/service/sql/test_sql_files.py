@@ -172,6 +172,37 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
     assert len(files) <= 4 * 12
 
 
+@pytest.mark.fault("sql-many-databases-close-everybodys")
+def test_whoever_has_many_databases_open_closes_its_own(tmp_path: Path) -> None:
+    """
+    Thirty databases of one namespace: another's stays open, and a newcomer's is opened at the greedy one's cost.
+    """
+    opened: list[str] = []
+
+    class Opened:
+        def __init__(self, path: Path) -> None:
+            self.path = path
+            opened.append(path.stem)
+
+        def close(self) -> None:
+            opened.remove(self.path.stem)
+
+    databases: OpenDatabases[Any] = OpenDatabases(Limits(open_databases=4), Opened)
+    paths = [tmp_path / "greedy" / f"d{number}.db" for number in range(30)]
+    modest, late = tmp_path / "modest" / "shop.db", tmp_path / "late" / "blog.db"
+    for path in (*paths, modest, late):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    databases.get(modest)
+    for path in paths:
+        databases.get(path)
+    many = list(opened)
+    databases.get(late)
+
+    assert many == ["shop", "d27", "d28", "d29"]
+    assert opened == ["shop", "d28", "d29", "blog"]
+
+
 def test_a_database_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     """
     A reader that has it open notices that it was dropped, and made again.

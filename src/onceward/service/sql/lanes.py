@@ -6,20 +6,24 @@ Two lanes: most statements take a millisecond, and one that takes seconds must n
              v
             slow lane    workers of the lowest priority; all of the statement's time; one turn per tenant at a time
 
-A tenant that is heavy while others are not (`TenantLoads`) goes to the slow lane at once. A database is written by one
-worker at a time: while one of its writes is in the slow lane, all others follow it there, in order.
+What used up its slice before goes to the slow lane at once, and so does everything of a tenant that is heavy while
+others are not (`TenantLoads`). A database is written by one worker at a time: while one of its writes is in the slow
+lane, all others follow it there, in order.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from zlib import crc32
 
 from onceward._core.errors import OncewardError
 from onceward.runtime.environment import Environment
 from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.tenant_loads import KILLED, TenantLoads
+from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
+
+STATEMENTS_MAX = 10_000
+"""Requests that are known to be slow."""
 
 
 class Lanes:
@@ -31,6 +35,9 @@ class Lanes:
         self._writing: set[str] = set()
         self._slow_writes: Counter[str] = Counter()
         """Writes of each database that are in the slow lane."""
+        self._slow_statements: OrderedDict[int, None] = OrderedDict()
+        """Requests (by tenant and text) that have used up their slice, the last of them at the end."""
+        self._slice = limits.slice_seconds
         quick = 2 * limits.slice_seconds  # The last request of a group may begin when the group's time is almost over.
         self.writes = [self._queue(limits, quick) for _ in range(writers)]
         self.reads = self._queue(limits, quick)
@@ -44,7 +51,11 @@ class Lanes:
     def put(self, job: WorkerJob) -> None:
         """Let a job wait where it belongs; refused if there is no place for it."""
         makes_way = job.account is not None and self.loads.makes_way(job.tenant)
-        if not makes_way and not (job.mode == "write" and self._slow_writes[job.path]):
+        if (
+            not makes_way
+            and _statements(job) not in self._slow_statements
+            and not (job.mode == "write" and self._slow_writes[job.path])
+        ):
             self._quick_queue(job).put(job)
             return
         for earlier in self._waiting_elsewhere(job):
@@ -64,6 +75,8 @@ class Lanes:
         if queue is self.slow or not (slow or (first.mode == "write" and self._slow_writes[first.path])):
             queue.put_back(jobs)
             return
+        if slow:
+            self._note_slow(first)
         for job in [*jobs, *self._waiting_elsewhere(first)]:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
@@ -73,6 +86,9 @@ class Lanes:
         queue.finished(turn, cpu_seconds)
         if queue is self.slow:
             self.loads.add(turn.tenant, cpu_seconds)
+            if cpu_seconds < self._slice / 2:
+                for job in turn.jobs:
+                    self._slow_statements.pop(_statements(job), None)
         else:
             self.loads.note_turn(turn.tenant, cpu_seconds)
         for one in self.queues:
@@ -92,6 +108,14 @@ class Lanes:
         if job.mode == "read":
             return self.reads
         return self.writes[crc32(job.path.encode()) % len(self.writes)]
+
+    def _note_slow(self, job: WorkerJob) -> None:
+        self.loads.add(job.tenant, OVERRUN)
+        statements = _statements(job)
+        self._slow_statements[statements] = None
+        self._slow_statements.move_to_end(statements)
+        if len(self._slow_statements) > STATEMENTS_MAX:
+            self._slow_statements.popitem(last=False)
 
     def _waiting_elsewhere(self, job: WorkerJob) -> list[WorkerJob]:
         """Writes of the database that wait in the quick lane, if none is in the slow one yet; now they do not."""
@@ -116,3 +140,9 @@ class Lanes:
         self._slow_writes[path] -= 1
         if self._slow_writes[path] <= 0:
             del self._slow_writes[path]
+
+
+def _statements(job: WorkerJob) -> int:
+    """What a request is known by: whose it is, and what it runs; not its parameters."""
+    texts = (job.what,) if job.request is None else tuple(sql for sql, _ in job.request.statements)
+    return hash((job.tenant, job.path, texts))

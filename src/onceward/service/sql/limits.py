@@ -22,7 +22,7 @@ class Limits:
     Processor time of a request (all statements of a batch). What takes longer is interrupted; what cannot be
     interrupted is killed with its process, half a second later.
     """
-    slice_seconds: float = 0.05
+    slice_seconds: float = 0.02
     """
     Processor time that a request gets at once, before anybody's turn is long. What is not done by then is undone, and
     runs again in workers of low priority, with all of `statement_seconds`.

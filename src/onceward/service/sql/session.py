@@ -104,7 +104,7 @@ class Session:
         self._environment = environment
         self._timer = timer
         self._quick = quick
-        self._clock = environment.monotonic if timer is None else environment.cpu_seconds
+        self._clock = environment.monotonic if timer is None else timer.clock
         self._seconds = min(limits.slice_seconds, limits.statement_seconds) if quick else limits.statement_seconds
         self._guard = SqlAuthorizer(names_max=limits.compiled_names, quick=quick)
         self._functions = QuickFunctions(connection, limits) if quick else None

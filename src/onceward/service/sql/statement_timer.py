@@ -19,10 +19,11 @@ LOOK_SECONDS = 0.01
 
 
 class StatementTimer:
-    """One statement at a time, by the processor time of this process."""
+    """One statement at a time, by the processor time of the thread that made this."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self.clock = environment.thread_cpu_clock()
         self._guard = threading.Lock()
         self._watched: tuple[sqlite3.Connection, float] | None = None
         self._begun = threading.Event()
@@ -30,7 +31,7 @@ class StatementTimer:
 
     @contextmanager
     def watching(self, connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
-        """Interrupt what runs inside, once the process has used so many processor seconds. Never what comes after."""
+        """Interrupt what runs inside, once the clock is past the deadline. Never what comes after."""
         with self._guard:
             self._watched = connection, deadline
             self._begun.set()
@@ -49,6 +50,6 @@ class StatementTimer:
                     self._begun.clear()
                     continue
                 connection, deadline = self._watched
-                if self._environment.cpu_seconds() > deadline:
+                if self.clock() > deadline:
                     with suppress(sqlite3.Error):
                         connection.interrupt()

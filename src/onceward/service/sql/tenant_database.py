@@ -110,6 +110,7 @@ class WritableDatabase:
             raise
         self.session = Session(self.connection, limits, environment, timer=timer, quick=quick)
         self.pages = DatabasePages(self.connection, limits)
+        self._clock = environment.monotonic if timer is None else timer.clock
         self._group_seconds = NEVER
         if timer is not None:
             self._group_seconds = limits.slice_seconds if quick else limits.statement_seconds
@@ -138,7 +139,7 @@ class WritableDatabase:
         settled: dict[int, RequestOutcome] = {}
         todo = list(range(len(requests)))
         alone = False
-        self._until = self._environment.cpu_seconds() + self._group_seconds
+        self._until = self._clock() + self._group_seconds
         try:
             while todo:
                 taken = todo[:1] if alone else todo
@@ -169,7 +170,7 @@ class WritableDatabase:
             raise _NotBegun(translate_sqlite_error(error)) from error
         outcomes: dict[int, RequestOutcome] = {}
         for number in numbers:
-            if outcomes and self._environment.cpu_seconds() > self._until:
+            if outcomes and self._clock() > self._until:
                 outcomes[number] = NotRun()
                 break
             self._watcher.at(number)

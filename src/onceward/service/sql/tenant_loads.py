@@ -14,13 +14,15 @@ from collections.abc import Callable
 HALF_LIFE_SECONDS = 10.0
 HEAVY = 1.5
 """
-Seconds of load from which on a tenant is heavy: a tenth of a core in short statements for as long as it likes, or five
-turns that used up their slice.
+Seconds of load from which on a tenant is heavy: a tenth of a core in short statements for as long as it likes, or one
+that used up its slice (for a second; two, for ten).
 """
 SHORT_SECONDS = 0.01
 """A turn of this length weighs twice what it takes."""
 LEVEL = HEAVY / 4
 """Below this load, everybody's turn is as good as anybody's. Each doubling stands one step behind."""
+OVERRUN = 1.5
+"""The load of a request that used up its slice, besides what it took: it was in the way, and for nothing."""
 KILLED = 100.0
 """The load of whoever made it necessary to kill a quick worker: a minute among the heavy."""
 LOAD_MAX = 1_000.0

@@ -47,8 +47,8 @@ Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 FILES_PER_DATABASE = 12
 """Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
 FILES_BESIDES = 64
-NICE = 15
-"""Of a slow worker: a thirtieth of what a quick one gets, if both want all there is."""
+NICE = 10
+"""Of a slow worker: a tenth of what a quick one gets, if both want all there is."""
 PROCESSOR_SECONDS_BESIDES = 30
 """For starting, opening and committing, on top of what the statements of a group may take."""
 
@@ -205,7 +205,7 @@ def extend_cpu_limit(limits: Limits, used: float) -> None:
 
 def lower_priority() -> None:
     """
-    Let the others have the processor first. Not only when nobody else wants it: a tenant's honest long query has to end.
+    Let the others have the processor first. Not only when nobody else wants it: an honest long query has to end.
 
     Where Linux shares the processor by session first (autogroup), a process's own niceness counts only inside of it.
     """
@@ -224,8 +224,9 @@ def serve(link: socket.socket, page: int) -> None:
     slow = told["role"] == "slow"
     if slow:
         lower_priority()
-    settings = WorkerSettings(limits, {"timer": StatementTimer(REAL), "quick": not slow})
-    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), REAL.cpu_seconds)
+    timer = StatementTimer(REAL)
+    settings = WorkerSettings(limits, {"timer": timer, "quick": not slow})
+    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), timer.clock)
     workers: Workers = {}
     if told["role"] in ("writer", "slow"):
         workers["write"] = DatabaseWriter(settings, told["options"], meter)

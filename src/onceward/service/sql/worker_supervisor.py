@@ -26,7 +26,7 @@ from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
 from onceward.service.sql.frame_reader_async import read_frame_async
-from onceward.service.sql.job_queue import JobQueue, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
@@ -47,10 +47,13 @@ BEGIN_SECONDS = 10.0
 """How long a worker may take to begin with a group: it may have to open the database, and is no tenant's doing."""
 KILL_SECONDS = 0.5
 """Processor time past the deadline after which a worker is killed: a single instruction takes so long."""
+STUCK_SECONDS = 60.0
+"""
+How long a commit, a request or a slow worker's beginning may take by the clock on the wall: a disk that syncs for
+longer is broken, and on a busy machine the slow lane has to wait.
+"""
 STUCK_TIMES = 12
-"""Times the deadline that a request may take by the clock on the wall: on a busy machine the slow lane waits."""
-COMMIT_SECONDS = 60.0
-"""How long a commit may take: a disk that syncs for longer is broken."""
+"""Or so many times the deadline of a request, if that is longer."""
 STARTS_MAX = 3
 """Workers in a row that may die before they are ready."""
 DEATHS_MAX = 3
@@ -88,7 +91,8 @@ class WorkerSupervisor:
         self._progress: ProgressPage | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._busy: list[WorkerJob] = []
+        self._turn: Turn | None = None
+        """What the worker is doing."""
         self._used = 0.0
         """Processor time of the turn, as far as it is known."""
         self.started = 0
@@ -102,23 +106,35 @@ class WorkerSupervisor:
     @property
     def is_busy(self) -> bool:
         """Whether a group is with the worker."""
-        return bool(self._busy)
+        return self._turn is not None
 
     async def run(self) -> None:
         """Work, until cancelled."""
+        busy: list[WorkerJob] = []
         try:
             while True:
-                turn = await self._queue.take(self._together)
-                self._busy, self._used = turn.jobs, 0.0
+                self._turn = await self._queue.take(self._together)
+                self._used = 0.0
                 try:
-                    await self._do_safely(turn.jobs)
+                    await self._do_safely(self._busy)
                 finally:
-                    self._lanes.finished(self._queue, turn, self._used)
-                self._busy = []
+                    busy = self._busy
+                    self._finish()
+                busy = []
         finally:
-            self._abandon(self._busy, EngineClosed())
-            self._busy = []
-            await asyncio.shield(self._stop())
+            # Whoever is cancelled in the middle of a turn has a worker that is in the middle of it, too.
+            self._abandon(busy, EngineClosed())
+            await asyncio.shield(self._stop(kill=bool(busy)))
+
+    @property
+    def _busy(self) -> list[WorkerJob]:
+        return [] if self._turn is None else self._turn.jobs
+
+    def _finish(self) -> None:
+        """The turn is over, and paid: before anybody is answered."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self._lanes.finished(self._queue, turn, self._used)
 
     # One group.
 
@@ -144,44 +160,54 @@ class WorkerSupervisor:
         head = {"group": self._groups, "path": first.path, "mode": first.mode, "what": first.what}
         requests = ",".join(job.text for job in jobs)
         frame = packed(f'{json_text({**head, "growth": first.growth})[:-1]},"requests":[{requests}]}}')
+        responses: list[dict[str, Any]] = []
         try:
             self._link.write(frame)
             await self._link.drain()
-            await self._watched(self._receive(jobs))
+            await self._watched(self._receive(len(jobs), responses))
         except _Overdue as overdue:
-            await self._bury(jobs, overdue.seen, overdue=True)
+            await self._bury(jobs, responses, overdue.seen, overdue=True)
         except (EOFError, OSError, ValueError, KeyError):  # Gone, or not in its right mind.
-            await self._bury(jobs, self._progress_page.seen(), overdue=False)
+            await self._bury(jobs, responses, self._progress_page.seen(), overdue=False)
+        else:
+            self._answer(jobs, responses)
 
-    async def _receive(self, jobs: list[WorkerJob]) -> None:
+    async def _receive(self, count: int, responses: list[dict[str, Any]]) -> None:
+        while len(responses) < count:
+            responses.append(await read_frame_async(self._reader))
+
+    def _answer(self, jobs: list[WorkerJob], responses: list[dict[str, Any]]) -> None:
+        """Settle what has a response, or send it again if it was not done. A worker that died may have sent fewer."""
         again: list[WorkerJob] = []
         slow = False
-        for job in jobs:
-            response = await read_frame_async(self._reader)
+        for job, response in zip(jobs, responses, strict=False):
             job.cost = job.cost.plus(SqlCost(response["cpu"], response.get("grown", 0)))
             self._used += response["cpu"]
+            if response.get("again") == "slow" and not slow:
+                again, slow = [job, *again], True  # It goes first: the others of its group follow it.
+            elif "again" in response:
+                again.append(job)
+        self._finish()
+        for job, response in zip(jobs, responses, strict=False):
             if "again" not in response:
                 _settle(job, response)
-                continue
-            if response["again"] == "slow" and not slow:
-                again, slow = [job, *again], True  # It goes first: the others of its group follow it.
-            else:
-                again.append(job)
         self._lanes.requeue(self._queue, again, slow=slow)
 
-    async def _bury(self, jobs: list[WorkerJob], seen: WorkerProgress, *, overdue: bool) -> None:
+    async def _bury(
+        self, jobs: list[WorkerJob], responses: list[dict[str, Any]], seen: WorkerProgress, *, overdue: bool
+    ) -> None:
         """A worker is dead, or has to be: the culprit pays, and the others have another."""
         used = self._cpu_of_worker()
         await self._stop(kill=True)
         if seen.group == self._groups and seen.number < len(jobs):
-            spent = max(0.0, (used or 0.0) - seen.group_cpu)
-            if used is None:
-                spent = self._seconds + KILL_SECONDS
+            spent = self._seconds + KILL_SECONDS if used is None else max(0.0, used - seen.group_cpu)
             culprit = jobs[seen.number]
             culprit.cost = culprit.cost.plus(SqlCost(spent))
             self._used += spent
             self._lanes.note_kill(self._queue, culprit)
-        self._after_death(jobs, seen, overdue=overdue)
+        answered = len(responses)  # They come all at once, at the end: most of the time there is none, or the last is.
+        self._answer(jobs, responses)
+        self._after_death(jobs, seen, overdue=overdue, answered=answered)
 
     async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
         """Wait for the responses, for as long as there is progress."""
@@ -203,9 +229,9 @@ class WorkerSupervisor:
 
     def _patience(self, seen: WorkerProgress) -> float:
         """How long a worker may stay where it is, by the clock on the wall."""
-        if seen.group != self._groups or seen.number == NOT_BEGUN:
+        if not self._is_slow and (seen.group != self._groups or seen.number == NOT_BEGUN):
             return max(BEGIN_SECONDS, 2 * self._limits.statement_seconds)
-        return COMMIT_SECONDS if seen.number == IN_COMMIT else STUCK_TIMES * self._limits.statement_seconds
+        return max(STUCK_SECONDS, STUCK_TIMES * self._limits.statement_seconds)
 
     def _is_overdrawn(self, seen: WorkerProgress) -> bool:
         """Whether the request that runs has used more processor time than it may, and goes on."""
@@ -217,13 +243,13 @@ class WorkerSupervisor:
     def _cpu_of_worker(self) -> float | None:
         return None if self.pid is None else self._environment.cpu_seconds_of(self.pid)
 
-    def _after_death(self, jobs: list[WorkerJob], seen: WorkerProgress, *, overdue: bool) -> None:
+    def _after_death(self, jobs: list[WorkerJob], seen: WorkerProgress, *, overdue: bool, answered: int = 0) -> None:
         """Settle what a dead worker had before it, or send it again."""
         mine = seen.group == self._groups
         unknown = mine and seen.committing
         culprit = jobs[seen.number] if mine and seen.number < len(jobs) else None
         again: list[WorkerJob] = []
-        for job in jobs:
+        for job in jobs[answered:]:
             if job.future.done():
                 continue
             if job is culprit:
@@ -244,7 +270,8 @@ class WorkerSupervisor:
         if overdue:
             return SqlError(
                 SqlKind.TIMEOUT,
-                f"the statement was stopped after {self._limits.statement_seconds:g} s; nothing was written",
+                f"the statement was stopped: it may take {self._limits.statement_seconds:g} s of processor time, and "
+                "took more. Nothing was written",
                 hint="make it cheaper: an index, a LIMIT, shorter texts",
             )
         return SqlError(
