@@ -27,7 +27,7 @@ from onceward._core.errors import (
 from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
 from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
 from onceward.messaging.inbox.event_table import EVENT_BYTES
-from onceward.service.access import Room, tenant_of
+from onceward.service.access import tenant_of
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import EXCEPTION_HANDLERS, ApiEndpoint, read_body
 from onceward.service.web.problems import error_response, log, starlette_response
@@ -87,9 +87,9 @@ class HooksApp:
         access, made = self._authenticator.access, 0
         tenant = tenant_of(await self._inbox.source_scope(source))
         try:
-            room = Room("", 0, 0) if tenant is None else await access.admit(tenant, bytes=size + EVENT_BYTES)
+            room = None if tenant is None else await access.admit(tenant, bytes=size + EVENT_BYTES)
         except ConfigurationError:
-            room = Room("", 0, 0)  # Its scope is nobody's who is known here, so nobody has a quota.
+            room = None  # Its scope is nobody's who is known here, so nobody has a quota.
         except QuotaExceeded as full:
             # Whose quota it is, and how large, is none of the sender's business.
             log.warning("%s: an event was refused, and is to come again later: %s", source, full)
@@ -102,4 +102,5 @@ class HooksApp:
             made = int(not received.duplicate)
             return received
         finally:
-            access.settle_room(room, records=room.records * made, bytes=(room.bytes or 0) * made)
+            if room is not None:
+                access.settle_room(room, records=room.records * made, bytes=(room.bytes or 0) * made)
