@@ -40,9 +40,11 @@ from onceward._core.errors import (
     QuotaExceeded,
     TokenInvalid,
 )
+from onceward._core.sealing import make_sealer
 from onceward._core.terms import apply_options
 from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
+from onceward.gate.sealed_store import SealedStore
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, Profile, profile
@@ -79,6 +81,7 @@ from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
+from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
@@ -135,6 +138,10 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     url = store_url_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
+        seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
+        if seal is not None:
+            stack.callback(seal.close)
+        sealer = make_sealer(seal, sealed_only=settings.sealed_only)
         store = open_store(url)
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
@@ -155,6 +162,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            seal=seal,
+            sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
         journal = open_service_journal(url) if settings.journal == "on" else None
@@ -168,13 +177,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         observer = None if journal is None else JournalObserver(journal)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
-        ledger = await stack.enter_async_context(open_service_ledger(url, settings))
+        ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         sql, records = (
             SqlApp(engine, authenticator, profile=chosen, price=settings.price),
-            RecordsApp(store, authenticator, decision_log),
+            RecordsApp(store if sealer is None else SealedStore(store, sealer), authenticator, decision_log),
         )
         decided = DecisionsApp(decision_log, authenticator)
-        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        hooks = HooksApp(await _inbox(url, settings, stack, seal), authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
@@ -190,6 +199,12 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.mcp:
             _offer_tools(app, authenticator)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
+
+
+def _tenant_seal(url: str, path: str) -> TenantSeal:
+    from onceward.gate import Sealed  # Here: it needs a package that only those have who seal.
+
+    return open_tenant_seal(url, Sealed.from_file(path), create=True)
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
@@ -240,11 +255,11 @@ def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
     app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
 
 
-async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
         _make_importable(settings.hooks_path)
-    inbox = AsyncInbox(url, stored_sources=True)
+    inbox = AsyncInbox(url, stored_sources=True, seal=seal, sealed_only=settings.sealed_only)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
