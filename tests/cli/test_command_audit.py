@@ -56,7 +56,8 @@ LOOKS = (
 """What only looks, or is about code and not about a store."""
 
 UPKEEP = (
-    "records purge", "store init", "store migrate", "store install-functions", "relay init", "relay run", "migrate",
+    "records purge", "store init", "store migrate", "store install-functions", "store reseal",
+    "relay init", "relay run", "migrate",
 )  # fmt: skip
 """What changes a store without deciding anything: upkeep, tables, deliveries."""
 
