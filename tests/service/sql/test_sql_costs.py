@@ -15,6 +15,7 @@ from onceward import OncewardError, RateLimitError
 from onceward.runtime.environment import REAL
 from onceward.service.access import Account, Accounts, Allowance, Resource
 from onceward.service.sql import Keyed, Limits, SqlCost, SqlError, SqliteEngine, cost_of
+from onceward.service.sql.tenant_loads import HEAVY
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
 ENDLESS = "WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -310,3 +311,29 @@ def test_a_new_database_needs_room(tmp_path: Path) -> None:
     names, made, again = playing(play, tmp_path, PATIENT, tenants=[])
 
     assert (names, made, again) == ([], True, False)
+
+
+STRAIGHT = "SELECT " + ", ".join(["length(" + "upper(lower(" * 10 + "a" + "))" * 10 + ")"] * 190) + " FROM t"
+"""Four thousand long instructions without a loop: no interrupt is seen before the last of them."""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("sql-killed-for-nothing")
+def test_what_no_interrupt_reaches_is_killed_in_both_lanes(tmp_path: Path) -> None:
+    """
+    Once in the quick lane, for which its tenant then makes way; then in the slow one, and is told. It pays for both.
+    """
+
+    async def play(bench: Bench) -> Any:
+        await bench.engine.query("acme", "shop", "INSERT INTO t SELECT hex(zeroblob(450000))")
+        told = await came_to(bench.ask("acme", STRAIGHT))
+        heavy = bench.engine._lanes.loads.of(bench.account("acme").owner)
+        other = await came_to(bench.ask("zeta", "SELECT count(*) FROM t"))
+        return told, bench.used("acme"), heavy, other[0], [one.started for one in bench.quick]
+
+    told, used, heavy, other, started = playing(play, tmp_path, Limits(statement_seconds=0.3, memory_bytes=1 << 30))
+
+    assert (told[0], other, started) == ("timeout", "ran", [1, 2])
+    assert told[1].cpu_seconds >= SHORT.slice_seconds + SHORT.statement_seconds
+    assert used == pytest.approx(told[1].cpu_seconds)
+    assert heavy > HEAVY
