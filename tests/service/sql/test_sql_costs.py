@@ -24,8 +24,9 @@ WRITE_BOMB = f"{ENDLESS} INSERT INTO t SELECT x FROM c"
 ONE_INSTRUCTION = "SELECT printf('%.*c', 900000000, 'x')"
 HALF_A_SECOND = f"{ENDLESS} INSERT INTO t SELECT count(*) FROM (SELECT x FROM c LIMIT 2000000)"
 """About that; in any case more than a slice and less than a deadline."""
-PATIENT = Limits(statement_seconds=60.0)
-SHORT = Limits(statement_seconds=0.3)
+PATIENT = Limits(statement_seconds=60.0, queue_seconds=600.0)
+SHORT = Limits(statement_seconds=0.3, queue_seconds=600.0)
+SHORT_WITH_ROOM = Limits(statement_seconds=0.3, queue_seconds=600.0, memory_bytes=1 << 30)
 
 
 class Bench:
@@ -120,7 +121,9 @@ def test_while_bombs_run_everybody_else_is_served(tmp_path: Path) -> None:
             bomb.cancel()
         return {word for word, _ in words}, running, [one.started for one in bench.quick]
 
-    words, running, started = playing(play, tmp_path, Limits(statement_seconds=20.0), tenants=("acme", "evil", "zeta"))
+    words, running, started = playing(
+        play, tmp_path, Limits(statement_seconds=20.0, queue_seconds=600.0), tenants=("acme", "evil", "zeta")
+    )
 
     assert (words, running, started) == ({"ran"}, [True, True], [1, 1])
 
@@ -245,7 +248,7 @@ def test_memory_is_its_senders_trouble(tmp_path: Path) -> None:
     """
     A memory bomb among others of its database: it is told, the others run, no worker dies, and it costs what it used.
     """
-    limits = Limits(statement_seconds=20.0, memory_bytes=24 << 20)
+    limits = Limits(statement_seconds=20.0, queue_seconds=600.0, memory_bytes=24 << 20)
     hungry = f"{ENDLESS} INSERT INTO t SELECT count(*) FROM (SELECT DISTINCT randomblob(900000) FROM c LIMIT 1000)"
 
     async def play(bench: Bench) -> Any:
@@ -331,7 +334,7 @@ def test_what_no_interrupt_reaches_is_killed_in_both_lanes(tmp_path: Path) -> No
         other = await came_to(bench.ask("zeta", "SELECT count(*) FROM t"))
         return told, bench.used("acme"), heavy, other[0], [one.started for one in bench.quick]
 
-    told, used, heavy, other, started = playing(play, tmp_path, Limits(statement_seconds=0.3, memory_bytes=1 << 30))
+    told, used, heavy, other, started = playing(play, tmp_path, SHORT_WITH_ROOM)
 
     assert (told[0], other, started) == ("timeout", "ran", [1, 2])
     assert told[1].cpu_seconds >= SHORT.slice_seconds + SHORT.statement_seconds
