@@ -24,7 +24,7 @@ from onceward.service.settings import Settings
 from onceward.service.sql.database_files import SUFFIX
 from servers import ending
 
-DATABASE, DATABASES, TENANT = "one database", "its databases", "the whole tenant"
+DATABASE, DATABASES, ACCOUNT, TENANT = "one database", "its databases", "its account", "the whole tenant"
 DB = "/v1/db/{namespace}/{database}"
 BALANCE = "/api/v1/balance"
 RECORD = "/v1/records/{id}"
@@ -60,6 +60,8 @@ ENDPOINTS: dict[tuple[str, str], Row] = {
     ("GET", f"{BALANCE}/delta/{{id}}"): Row(TENANT, Role.READ),
     ("GET", f"{BALANCE}/gaps/{{customer}}"): Row(TENANT, Role.READ),
     ("GET", "/v1/journal"): Row(TENANT, Role.ADMIN),
+    ("GET", "/v1/decisions"): Row(TENANT, Role.ADMIN),
+    ("GET", "/v1/usage"): Row(ACCOUNT, Role.READ),
 }
 
 OTHERWISE = {
@@ -95,6 +97,8 @@ class Kind(NamedTuple):
         """Whether a call must go through: the whole rule, said once more in other words."""
         if list(Role).index(self.role) < list(Role).index(role):
             return False
+        if about == ACCOUNT:
+            return True  # Figures of the caller's own tenant, without names.
         if about == TENANT:
             return self.databases is None  # Its path names no tenant: what it shows is the caller's own.
         if self.tenant != tenant:

@@ -84,7 +84,7 @@ PROBES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-def probe(self: Any, path: Path) -> dict[str, str]:
+def probe(self: Any, path: Path, *_: object) -> dict[str, str]:
     """Every probe. What they need to know lies where the database would."""
     import json
 
@@ -102,12 +102,12 @@ def probe(self: Any, path: Path) -> dict[str, str]:
     return told
 
 
-def imported(self: Any, _path: Path) -> list[str]:
+def imported(self: Any, *_: object) -> list[str]:
     """What has been imported since the worker was ready."""
     return sorted(set(sys.modules) - _AT_START)
 
 
-def identity(self: Any, _path: Path) -> int:
+def identity(self: Any, *_: object) -> int:
     """Who this is."""
     return os.getpid()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -137,6 +138,8 @@ def enter_sandbox(orders: Mapping[str, Any] | None) -> EnteredSandbox:
     layers = [] if orders is None else list(orders["layers"])
     if orders is None or not layers:
         return EnteredSandbox(SandboxReport([], []))
+    if threading.active_count() > 1:
+        raise ConfigurationError("this is a mistake in Onceward: a worker has threads before it is confined")
     _touch_what_is_needed_later()
     active = ["environment"] if "environment" in layers else []
     missing: list[str] = list(orders["missing"])

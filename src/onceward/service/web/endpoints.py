@@ -25,6 +25,7 @@ from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import offload_if_large
 from onceward.protocol.errors import ResourceNotFound
+from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Caller, Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.problems import (
@@ -63,6 +64,8 @@ class EndpointResource(StrEnum):
     """One database, named in the path: `{namespace}` and `{database}`."""
     DATABASES = "databases"
     """The databases of `{namespace}` that the token is for; the endpoint leaves the others out."""
+    ACCOUNT = "account"
+    """Figures of the tenant's account, without any names: for every token of the tenant."""
     TENANT = "tenant"
     """Anything else of the tenant's: not for tokens that have a list of databases."""
 
@@ -151,6 +154,7 @@ class _Handler:
         on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
+        call: ApiCall | None = None
         try:
             # First who is calling: without a token nobody learns anything, not even whether the body is valid.
             caller = await self._authenticator.admit(request)
@@ -165,7 +169,8 @@ class _Handler:
             _check_resource(caller, endpoint, request.path_params)
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
-            result = await endpoint.run(ApiCall(request, caller, body, size))
+            call = ApiCall(request, caller, body, size)
+            result = await endpoint.run(call)
             headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
             response = Response(msgspec.json.encode(result.value), result.status, headers)
         except OncewardError as error:
@@ -175,6 +180,8 @@ class _Handler:
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
+            if call is not None and response is not None and (used := call.usage.header()):
+                response.headers[USAGE_HEADER] = used
             if on_ended is not None:
                 on_ended(response, refused)
         return response
@@ -224,6 +231,8 @@ def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, s
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
     if endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
+    elif endpoint.about is EndpointResource.ACCOUNT:
+        return
     elif endpoint.about is EndpointResource.DATABASES:
         caller.require(tenant=names["namespace"])
     else:
