@@ -40,6 +40,10 @@ class Inbox(InboxBase):
     def _runner(self) -> TablesRunner:
         return TablesRunner.over(self._tables, "inbox")
 
+    def check_source(self, source: str) -> None:
+        """`SourceUnknown` if events of this source would be refused whatever they are: ask before reading a body."""
+        self._runner.run(self._found(source))
+
     def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
         Verify and store an event: it is durable when this returns, and has not been processed.

@@ -41,6 +41,10 @@ class AsyncInbox(InboxBase):
     def _runner(self) -> AsyncTablesRunner:
         return AsyncTablesRunner.over(self._tables, "inbox")
 
+    async def check_source(self, source: str) -> None:
+        """`SourceUnknown` if events of this source would be refused whatever they are: ask before reading a body."""
+        await self._runner.run(self._found(source))
+
     async def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
         Verify and store an event: it is durable when this returns, and has not been processed.
