@@ -63,7 +63,16 @@ from onceward.protocol.errors import (
     VerificationPending,
 )
 from onceward.runtime.environment import REAL
-from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import (
+    Accounts,
+    Allowance,
+    AsyncAccess,
+    FloodControl,
+    NewToken,
+    Role,
+    Totals,
+    trusted_networks,
+)
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -90,11 +99,13 @@ from onceward.service.web.problems import (
     InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
+    Overloaded,
     error_response,
     log,
     problem_page,
     starlette_response,
 )
+from onceward.service.web.readiness import Readiness
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
@@ -107,7 +118,7 @@ PAGE_POLICY = (
 
 REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError, Overloaded),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
@@ -121,6 +132,8 @@ class Service(NamedTuple):
     app: Any
     engine: SqliteEngine
     access: AsyncAccess
+    accounts: Accounts
+    """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
 
@@ -160,7 +173,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         observer = None if journal is None else JournalObserver(journal)
-        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
+        accounts = _accounts(settings)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
         sql, records = (
@@ -178,26 +192,19 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if journal is not None:
             noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _compose(chosen, apps, access)
+        app = _compose(chosen, apps, Readiness(access, authenticator))
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        yield Service(AccessLogMiddleware(app), engine, access, accounts, await _first_token(access))
 
 
-def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], readiness: Readiness) -> Starlette:
     document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
     shown = openapi_page(document)
     terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
-
-    async def ready(request: Request) -> Response:
-        try:
-            await access.check()
-        except OncewardError as error:
-            return error_response(error)
-        return JSONResponse({"status": "ready"})
 
     async def described(request: Request) -> Response:
         return Response(msgspec.json.encode(document), media_type="application/json")
@@ -216,13 +223,19 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
     routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
     routes += [
         Route("/health", health),
-        Route("/ready", ready),
+        Route("/ready", readiness.serve),
         Route("/openapi.json", described),
         Route("/", looked_at),
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
     return strict_application(routes)
+
+
+def _accounts(settings: Settings) -> Accounts:
+    """What each tenant and address may use of this process."""
+    allowance = Allowance(connections=settings.connections_per_address, body_bytes=settings.body_bytes_per_tenant)
+    return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
 
 
 def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
