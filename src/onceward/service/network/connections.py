@@ -32,6 +32,10 @@ class OpenConnection(Protocol):
     responses: int
     """How many were written."""
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is to be closed, once the client has everything."""
+
     def unsent_bytes(self) -> int:
         """Bytes of responses that the client has not taken."""
 
@@ -56,11 +60,13 @@ class ConnectionTable:
         self.accounts = accounts
         self.counts: Counter[str] = Counter()
         self._trusted = trusted
-        self._send_seconds = send_seconds
+        self.send_seconds = send_seconds
         self._unsent_max = unsent_bytes_max
         self._open: dict[OpenConnection, Hold] = {}
         self._idle: OrderedDict[OpenConnection, str] = OrderedDict()
         self._idle_of: dict[str, OrderedDict[OpenConnection, None]] = {}
+        self._ended: set[OpenConnection] = set()
+        """At the last look: those that have been closed, and only the client's word was missing."""
         self._unread: OrderedDict[OpenConnection, tuple[float, int]] = OrderedDict()
         """Since when a client reads, and how many responses it had then."""
 
@@ -133,21 +139,30 @@ class ConnectionTable:
         return True
 
     def check_readers(self, clock: Callable[[], float]) -> None:
-        """Cut off clients that do not take their responses: for too long, or while too much waits for them."""
-        now, total = clock(), 0
+        """
+        Cut off clients that do not take their responses: for too long, or while too much waits for them.
+
+        A client that has everything, and does not say that TLS may end, is not waited for.
+        """
+        now, total, ended = clock(), 0, set()
         for connection in list(self._open):
             unsent = connection.unsent_bytes()
+            if connection.is_closing and not unsent:
+                ended.add(connection)
+                if connection in self._ended:
+                    connection.cut_off()
             since, responses = self._unread.get(connection, (now, connection.responses))
             if not unsent or responses != connection.responses:
                 self._unread.pop(connection, None)
                 since = now
             if not unsent:
                 continue
-            if now - since >= self._send_seconds:
-                self._cut_off(connection, f"for {self._send_seconds:g} s")
+            if now - since >= self.send_seconds:
+                self._cut_off(connection, f"for {self.send_seconds:g} s")
                 continue
             self._unread.setdefault(connection, (since, connection.responses))
             total += unsent
+        self._ended = ended
         while total > self._unsent_max and self._unread:
             longest = next(iter(self._unread))
             total -= longest.unsent_bytes()

@@ -9,6 +9,10 @@ asks for it. What is not HTTP is refused with a problem document, like everythin
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import sys
+import termios
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -117,18 +121,35 @@ class BoundedHttpProtocol(Protocol):
             self.loop.call_later(DRAIN_SECONDS, self.close_idle)
 
     def unsent_bytes(self) -> int:
-        """Bytes of responses that the client has not taken."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+        """Bytes of responses that the client has not taken, or a part of them."""
+        transport = self._wire
+        if transport is None:
+            return 0
+        unsent = transport.get_write_buffer_size()
+        if unsent or self.scheme != "https":
+            return unsent
+        # Below TLS there is another buffer that we cannot see, but it is empty unless the kernel's is full.
+        return queued_bytes(transport.get_extra_info("socket"))
+
+    @property
+    def _wire(self) -> asyncio.Transport | None:
+        """The transport; None before there is one."""
+        return self.transport
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is to be closed, once the client has everything."""
+        return self._wire is not None and self._wire.is_closing()
 
     def close_idle(self) -> None:
         """Close it, unless a request has come meanwhile."""
-        if self.transport is not None and not self._is_under_way():
-            self.transport.close()
+        if self._wire is not None and not self._is_under_way():
+            self._wire.close()
 
     def cut_off(self) -> None:
         """Close it at once, whatever is unsent."""
-        if self.transport is not None:
-            self.transport.abort()
+        if self._wire is not None:
+            self._wire.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP; not while another request is being answered, whose response it would look like."""
@@ -196,6 +217,16 @@ class ChunkedReading(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """So much was read."""
         self._protocol.data_received(bytes(_buffer[:nbytes]))
+
+
+def queued_bytes(sending: socket.socket | None) -> int:
+    """Bytes that the kernel has to send on a socket, or that nobody has acknowledged."""
+    if sending is None or sending.fileno() < 0:
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(sending.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def bare_response(error: OncewardError) -> bytes:

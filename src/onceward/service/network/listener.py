@@ -29,8 +29,6 @@ PAUSE_SECONDS = 0.5
 """Without accepting, when the system has no descriptors or no memory left."""
 HANDSHAKE_SECONDS = 10.0
 """How long a TLS handshake may take."""
-CLOSE_SECONDS = 5.0
-"""How long a client may take to end TLS; then the connection is cut."""
 CHECK_SECONDS = 1.0
 """Between two looks for clients that do not read."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -156,7 +154,7 @@ class Listener:
                 connection,
                 ssl=self._certificates.context,
                 ssl_handshake_timeout=self._handshake_seconds,
-                ssl_shutdown_timeout=CLOSE_SECONDS,
+                ssl_shutdown_timeout=self._connections.send_seconds,
             )
         except (OSError, EOFError) as error:  # Those of TLS are OSErrors, too.
             self._connections.lost(protocol)

@@ -76,7 +76,9 @@ def server_of(
 ) -> ServiceServer:
     """The server of an application, by the service's settings."""
     table = ConnectionTable(
-        accounts or Accounts(REAL.monotonic), trusted_networks(chosen.trusted_proxies), send_seconds=chosen.send_seconds
+        Accounts(REAL.monotonic) if accounts is None else accounts,
+        trusted_networks(chosen.trusted_proxies),
+        send_seconds=chosen.send_seconds,
     )
 
     class Timed(BoundedHttpProtocol):

@@ -44,7 +44,7 @@ class Authenticator:
     ) -> None:
         self.access = access
         self.observer = observer
-        self.accounts = accounts or Accounts(REAL.monotonic)
+        self.accounts = Accounts(REAL.monotonic) if accounts is None else accounts
         self.parser = BodyParser()
         self._flood = flood
         self._trusted = trusted
