@@ -144,7 +144,7 @@ def _setting_arguments() -> Iterator[Argument]:
             continue
         if isinstance(default, float):
             default = format_micros(round(default * SECOND))
-        elif name.endswith("_bytes"):
+        elif "_bytes" in name:
             default = f"{default:,} bytes"
         yield Argument(
             f"--{name.replace('_', '-')}",

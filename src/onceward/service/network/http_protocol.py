@@ -47,6 +47,7 @@ class BoundedHttpProtocol(Protocol):
 
     seconds = 60.0
     """How long a request may take to arrive, from its first byte to its last; and a connection to its first."""
+    drain_seconds = DRAIN_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -118,7 +119,7 @@ class BoundedHttpProtocol(Protocol):
         if self._is_under_way():
             super().shutdown()
         else:
-            self.loop.call_later(DRAIN_SECONDS, self.close_idle)
+            self.loop.call_later(self.drain_seconds, self.close_idle)
 
     def unsent_bytes(self) -> int:
         """Bytes of responses that the client has not taken, or a part of them."""

@@ -156,10 +156,10 @@ class Listener:
                 ssl_handshake_timeout=self._handshake_seconds,
                 ssl_shutdown_timeout=self._connections.send_seconds,
             )
-        except (OSError, EOFError) as error:  # Those of TLS are OSErrors, too.
+        except OSError as error:  # Those of TLS are OSErrors, too.
             self._connections.lost(protocol)
-            self._connections.counts["handshakes_failed"] += 1
-            log.info("a TLS handshake failed: %s", error)
+            self._connections.counts["beginnings_failed"] += 1
+            log.info("%s failed: %s", "a connection" if self._certificates is None else "a TLS handshake", error)
             connection.close()
         except BaseException:
             self._connections.lost(protocol)

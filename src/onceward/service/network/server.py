@@ -14,7 +14,7 @@ from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts, trusted_networks
 from onceward.service.network.certificates import Certificates
 from onceward.service.network.connections import ConnectionTable
-from onceward.service.network.http_protocol import BoundedHttpProtocol
+from onceward.service.network.http_protocol import DRAIN_SECONDS, BoundedHttpProtocol
 from onceward.service.network.listener import HANDSHAKE_SECONDS, Listener
 from onceward.service.network.sockets import ListeningSocket
 from onceward.service.settings import Settings
@@ -82,9 +82,10 @@ def server_of(
     )
 
     class Timed(BoundedHttpProtocol):
-        """The HTTP protocol with this service's limit on how long a request may take to arrive."""
+        """The HTTP protocol with this service's limits on how long a request may take to arrive."""
 
         seconds = chosen.receive_seconds
+        drain_seconds = min(DRAIN_SECONDS, chosen.shutdown_seconds / 2)
 
     config = uvicorn.Config(
         app,

@@ -32,7 +32,7 @@ class CallObserver(Protocol):
 
 
 class Authenticator:
-    """Finds the caller of a request. A valid token is never slowed; other calls are limited by address."""
+    """Finds the caller of a request, and its account. Calls without a valid token are limited by address."""
 
     def __init__(
         self,

@@ -39,12 +39,12 @@ class Readiness:
             wait = self._flood.retry_after(self._authenticator.address(request))
             if wait is not None:
                 raise RateLimitError(f"too many calls from this address. Retry in {wait} s", retry_after_seconds=wait)
-            await self._check()
         except OncewardError as error:
             return error_response(error)
-        return JSONResponse({"status": "ready"})
+        away = await self._check()
+        return JSONResponse({"status": "ready"}) if away is None else error_response(away)
 
-    async def _check(self) -> None:
+    async def _check(self) -> OncewardError | None:
         async with self._turn:  # Whoever waits here has the same answer.
             if self._environment.monotonic() >= self._until:
                 self._error = None
@@ -53,5 +53,4 @@ class Readiness:
                 except OncewardError as error:
                     self._error = error
                 self._until = self._environment.monotonic() + REMEMBERED_SECONDS
-        if self._error is not None:
-            raise self._error
+            return self._error
