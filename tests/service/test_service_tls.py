@@ -261,6 +261,7 @@ def test_a_handshake_that_does_not_end_is_ended_and_told(secure: Served, authori
     name = new_name(secure, authority)
     ended = []
     for line in lines:
+        line.socket.settimeout(20)  # Ten times what it takes.
         ended.append(line.has_ended())  # An alert may come first.
         line.close()
 
