@@ -211,6 +211,7 @@ WRONG: dict[str, list[Any]] = {
     "body_bytes": [0, 9_999_999, "x"], "body_bytes_per_tenant": [0, 9_999_999, "x"],
     "tls_certificate": ["/no/such/file.pem"], "tls_key": ["/no/such/file.pem"], "log_rate_bytes": [0, "x"],
     "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],
+    "seal_keys": ["/no/such/file"], "sealed_only": ["maybe", 1, "true"],
 }  # fmt: skip
 
 
