@@ -13,7 +13,7 @@ import pytest
 from onceward import RateLimitError
 from onceward.service.access import Account, Accounts, Allowance, Resource
 from onceward.service.sql import Limits, SqlError
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerTurn, WorkerJob
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_loads import HALF_LIFE_SECONDS, HEAVY, LIGHT_SECONDS, OVERRUN, TenantLoads
@@ -38,7 +38,7 @@ def job(
     )
 
 
-def shown(turn: Turn | None) -> str | None:
+def shown(turn: WorkerTurn | None) -> str | None:
     """A turn's database, and how many jobs it has."""
     return None if turn is None else f"{turn.jobs[0].path} {len(turn.jobs)}"
 

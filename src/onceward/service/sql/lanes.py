@@ -18,7 +18,7 @@ from zlib import crc32
 
 from onceward._core.errors import OncewardError
 from onceward.runtime.environment import Environment
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerTurn, WorkerJob
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
 
@@ -81,7 +81,7 @@ class Lanes:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
 
-    def finished(self, queue: JobQueue, turn: Turn, cpu_seconds: float) -> None:
+    def finished(self, queue: JobQueue, turn: WorkerTurn, cpu_seconds: float) -> None:
         """A turn is over: it is paid, and it weighs."""
         queue.finished(turn, cpu_seconds)
         if queue is self.slow:
