@@ -37,15 +37,15 @@ from onceward.cli.dead_letter_selection import (
 )
 from onceward.cli.decisions import DECIDING, open_log, operator_of
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import STORE, open_chosen_store, store_url
+from onceward.cli.store_argument import SEAL_KEYS, STORE, open_chosen_store, store_url
 from onceward.cli.text_tables import shorten
 from onceward.gate import Gate
 from onceward.gate.call_factory import SCAN_PAGE
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 from onceward.gate.operator_actions import ID_DIGITS, discard_dead_letter, find_records, id_of_dead_letter
-from onceward.gate.payload_seal import Sealed
 from onceward.gate.record_decisions import decision_about
+from onceward.gate.seal_keys import Sealed
 from onceward.service.access.scopes import tenant_of
 
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -224,6 +224,7 @@ COMMANDS = (
             limit(LIST_MAX, 50),
             Argument("--after", "begin after this id or digest", metavar="ID", type=id_digits),
             STORE,
+            SEAL_KEYS,
         ),
         examples=("onceward dead list", "onceward dead list --scope live:acme --limit 20"),
         exit_codes=exit_codes.TO_LIST,

@@ -19,7 +19,7 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import id_digits
 from onceward.cli.command_table import Argument
 from onceward.cli.decisions import deciding
-from onceward.cli.store_argument import STORE
+from onceward.cli.store_argument import SEAL_KEYS, STORE
 from onceward.cli.text_tables import shorten
 from onceward.gate.record_decisions import environment_of
 from onceward.service.access.scopes import tenant_of
@@ -32,6 +32,7 @@ DEAD_LETTER = (
     Argument("--scope", "with --key: the scope of the gate", metavar="SCOPE"),
     Argument("--key", "with --scope: the key, as the caller gives it", metavar="KEY"),
     STORE,
+    SEAL_KEYS,
 )
 """The arguments of a command about one dead letter: which it is, and the store it is in."""
 

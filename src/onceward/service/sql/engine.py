@@ -129,6 +129,8 @@ class SqliteEngine:
         slow: int = SLOW,
         environment: Environment = REAL,
         worker_command: Sequence[str] = COMMAND,
+        seal: TenantKeys | None = None,
+        sealed_only: bool = False,
         **terms: Unpack[KeyTerms],
     ) -> None:
         options = key_options(terms)
@@ -137,7 +139,8 @@ class SqliteEngine:
         self._limits = limits
         self._environment = environment
         self._closed = False
-        settings = {"limits": limits.document(), "options": options}
+        self._seal, self._sealed_only = seal, sealed_only
+        settings = {"limits": limits.document(), "options": options, "sealed": seal is not None}
         self._lanes = lanes = Lanes(limits, environment, writers)
         kinds = [(queue, "writer") for queue in lanes.writes]
         kinds += [(lanes.reads, "reader")] * readers + [(lanes.slow, "slow")] * slow
@@ -273,6 +276,16 @@ class SqliteEngine:
         done, cost = await self._ask(asked, "group", request, tried=tried)
         return done.document, done.replayed, cost
 
+    async def _keys_for(self, seal: TenantKeys, request: SqlRequest | None) -> str:
+        """What a worker has to know to seal the record of a request, as JSON; nothing if there will be no record."""
+        if request is None or request.identity is None:
+            return ""
+        keys = seal.remembered_keys(request.identity.scope)
+        if keys is None:
+            loop = asyncio.get_running_loop()
+            keys = await loop.run_in_executor(None, seal.keys_for, request.identity.scope)
+        return json_text({"keys": list(keys), "only": self._sealed_only})
+
     async def _ask(
         self,
         asked: _Asked,
@@ -289,6 +302,7 @@ class SqliteEngine:
             raise EngineClosed
         if not self._tasks:
             self._tasks = [asyncio.create_task(supervisor.run()) for supervisor in self._supervisors]
+        seal = "" if self._seal is None else await self._keys_for(self._seal, request)
         job = WorkerJob(
             path,
             what,
@@ -301,6 +315,7 @@ class SqliteEngine:
             mode=mode,
             growth=growth,
             cost=tried,
+            seal=seal,
         )
         try:
             with nullcontext() if asked.account is None else asked.account.hold(Resource.WAITING):
@@ -322,6 +337,16 @@ class _Asked(NamedTuple):
     def tenant(self) -> str:
         """Whose line it is: everything of one account together; without one, a namespace."""
         return f"namespace:{self.namespace}" if self.account is None else self.account.owner
+
+
+class TenantKeys(Protocol):
+    """Where the keys of a tenant come from, by a scope of the tenant's."""
+
+    def remembered_keys(self, scope: str) -> tuple[str, ...] | None:
+        """The keys, if they are at hand."""
+
+    def keys_for(self, scope: str) -> tuple[str, ...]:
+        """The keys, asked for if need be. It may block."""
 
 
 def _characters(statement: SqlStatement | tuple[str, Params] | str) -> int:

@@ -106,8 +106,18 @@ def build_request(
     replay_only: bool = False,
     growth: int | None = None,
 ) -> SqlRequest:
-    """A checked request; `SqlError` says what is wrong with it."""
-    taken = tuple(statements)
+    """A checked request; `SqlError` says what is wrong with it. Nothing has begun then."""
+    try:
+        plain = _checked(tuple(statements), limits, batch=batch)
+    except SqlError as error:
+        error.began = False
+        raise
+    return SqlRequest(plain, identity, readonly, batch, about, replay_only, growth)
+
+
+def _checked(
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...], limits: Limits, *, batch: bool
+) -> tuple[tuple[str, Any], ...]:
     if not taken or len(taken) > limits.statements:
         raise SqlError(
             SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
@@ -125,7 +135,7 @@ def build_request(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only, growth)
+    return tuple(plain)
 
 
 def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.gate.seal_keys import import_ciphers
 from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
 from onceward.runtime.environment import REAL
 from onceward.service.sql.database_files import NEW_DATABASE_BYTES, create_file, drop_file, file_identity
@@ -123,9 +124,12 @@ class DatabaseWriter:
             limits, lambda path: WritableDatabase(path, limits, options, watcher=meter, **timed)
         )
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run a group of requests."""
-        outcomes = self.databases.get(path).group(requests)
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run a group of requests, whose records are sealed under these keys."""
+        database = self.databases.get(path)
+        if seal is not None:
+            database.seal_with(seal["keys"], sealed_only=seal["only"])
+        outcomes = database.group(requests)
         if any(isinstance(outcome, StoreUnavailable | OutcomeUnknown) for outcome in outcomes):
             self.databases.close(path)  # The disk failed: what a connection remembers of it is no longer certain.
         return outcomes
@@ -159,8 +163,8 @@ class DatabaseReader:
         self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits, **timed))
         self._meter = meter
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run requests one after the other."""
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run requests one after the other. No record is read, so nothing is opened."""
         database = self.databases.get(path)
         outcomes = []
         for number, request in enumerate(requests):
@@ -220,6 +224,8 @@ def serve(link: socket.socket, page: int) -> None:
     stream = SocketStream(link)
     told = read_frame(stream)
     limits = Limits(**told["limits"])
+    if told.get("sealed"):
+        import_ciphers()  # Before the limits: it is a library of some size.
     apply_limits(limits)
     slow = told["role"] == "slow"
     if slow:
@@ -251,7 +257,7 @@ def _response_frames(
     path = Path(order["path"])
     try:
         if requests:
-            responses = [_response(outcome) for outcome in worker.group(path, requests)]
+            responses = [_response(outcome) for outcome in worker.group(path, requests, order.get("seal"))]
         else:
             responses = [{"value": getattr(worker, order["what"])(path, order["growth"])}]
     except OncewardError as error:

@@ -159,7 +159,9 @@ class WorkerSupervisor:
         first = jobs[0]
         head = {"group": self._groups, "path": first.path, "mode": first.mode, "what": first.what}
         requests = ",".join(job.text for job in jobs)
-        frame = packed(f'{json_text({**head, "growth": first.growth})[:-1]},"requests":[{requests}]}}')
+        # All of one database, so of one tenant. The last of them has looked for its keys last.
+        seal = next((f',"seal":{job.seal}' for job in reversed(jobs) if job.seal), "")
+        frame = packed(f'{json_text({**head, "growth": first.growth})[:-1]}{seal},"requests":[{requests}]}}')
         responses: list[dict[str, Any]] = []
         try:
             self._link.write(frame)
