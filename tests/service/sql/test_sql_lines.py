@@ -13,7 +13,7 @@ import pytest
 from onceward import RateLimitError
 from onceward.service.access import Account, Accounts, Allowance, Resource
 from onceward.service.sql import Limits, SqlError
-from onceward.service.sql.job_queue import JobQueue, WorkerTurn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_loads import HALF_LIFE_SECONDS, HEAVY, LIGHT_SECONDS, OVERRUN, TenantLoads

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from onceward._core.errors import OncewardError
 from onceward.runtime.environment import Environment
-from onceward.service.sql.job_queue import JobQueue, WorkerTurn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
 

@@ -26,7 +26,7 @@ from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
 from onceward.service.sql.frame_reader_async import read_frame_async
-from onceward.service.sql.job_queue import JobQueue, WorkerTurn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
