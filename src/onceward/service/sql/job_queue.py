@@ -166,6 +166,11 @@ class JobQueue:
             del self._lines[job.tenant]
         return found
 
+    def take_out_tenant(self, tenant: str) -> list[WorkerJob]:
+        """Everything that a tenant has here: it goes elsewhere."""
+        line = self._lines.pop(tenant, None)
+        return [] if line is None else list(line.jobs())
+
     async def take(self, most: int) -> WorkerTurn:
         """The next turn, once there is one."""
         while True:
@@ -217,7 +222,7 @@ class JobQueue:
         for line in self._lines.values():
             if line.tenant in passed_over or (self._serial and line.tenant in self._busy):
                 continue
-            behind = self._loads.level(line.tenant)
+            behind = self._loads.level(line.tenant) + (line.tenant in self._busy)
             if found is None or behind < level:
                 found, level = line, behind
             if level == 0:

@@ -80,6 +80,10 @@ class Lanes:
         for job in [*jobs, *self._waiting_elsewhere(first)]:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
+        if first.account is not None and self.loads.makes_way(first.tenant):
+            for one in (*self.writes, self.reads):
+                for job in one.take_out_tenant(first.tenant):
+                    self._put_slow(job)  # It would be in the way like the one that just was.
 
     def finished(self, queue: JobQueue, turn: WorkerTurn, cpu_seconds: float) -> None:
         """A turn is over: it is paid, and it weighs."""
