@@ -6,13 +6,14 @@ import http.client
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from onceward.service.access import Access
@@ -40,6 +41,30 @@ class Heard:
         return str(self.document["code"])
 
 
+class PublishedLists(NamedTuple):
+    """The refusals that a service publishes, by endpoint."""
+
+    anywhere: list[dict[str, Any]]
+    endpoints: list[tuple[str, re.Pattern[str], list[dict[str, Any]]]]
+
+    def at(self, method: str, path: str) -> list[dict[str, Any]]:
+        """What may be refused at an address."""
+        path = path.partition("?")[0]
+        method = "GET" if method == "HEAD" else method
+        found = [some for known, pattern, some in self.endpoints if known == method and pattern.fullmatch(path)]
+        return [*self.anywhere, *(one for some in found for one in some)]
+
+
+def published_lists(contract: dict[str, Any]) -> PublishedLists:
+    """The lists of a contract."""
+    endpoints = []
+    for app in contract["apps"]:
+        for one in app["endpoints"]:
+            method, _, path = one.partition(" ")
+            endpoints.append((method, re.compile(re.sub(r"\{\w+\}", "[^/]*", path)), app["refusals"]))
+    return PublishedLists(contract["refusals"], endpoints)
+
+
 @dataclass
 class Served:
     """A service in a process of its own."""
@@ -50,6 +75,7 @@ class Served:
     address: str
     token: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    _lists: PublishedLists | None = None
 
     @classmethod
     def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
@@ -115,9 +141,37 @@ class Served:
             connection.request(method, path, body, {**sent, **(headers or {})})
             response = connection.getresponse()
             heard = {name.lower(): value for name, value in response.getheaders()}
-            return Heard(response.status, heard, response.read())
+            answer = Heard(response.status, heard, response.read())
         finally:
             connection.close()
+        self.check_is_published(method, path, answer)
+        return answer
+
+    def check_is_published(self, method: str, path: str, heard: Heard) -> None:
+        """Whatever a test does: what it is refused with is on the list that the service publishes for that address."""
+        if heard.headers.get("content-type") != "application/problem+json" or not heard.body:
+            return
+        document = heard.document
+        said = {name: document[name] for name in ("code", "status", "retry", "kind") if name in document}
+        if self._lists is None:
+            self._lists = published_lists(self.call("GET", "/.well-known/idempotency", token="").document)
+        listed = [one for one in self._lists.at(method, path) if one.items() >= said.items()]
+        if not listed or heard.status != document["status"]:
+            raise AssertionError(f"{method} {path} answered {heard.status} {said}, which it does not publish")
+
+    def contract(self) -> dict[str, Any]:
+        """What it publishes about itself."""
+        document: dict[str, Any] = self.call("GET", "/.well-known/idempotency", token="").document
+        return document
+
+    def app_contract(self, name: str) -> dict[str, Any]:
+        """What one of its apps publishes."""
+        [found] = [one for one in self.contract()["apps"] if one["name"] == name]
+        return dict(found)
+
+    def sql_contract(self) -> dict[str, Any]:
+        """What it publishes about keys of SQL."""
+        return dict(self.app_contract("SQL")["keys"])
 
     def database(self, tenant: str = "demo", table: str = TABLE) -> str:
         """A new database with a table; its path."""
@@ -145,3 +199,9 @@ class Served:
         if made is None:
             raise RuntimeError("no such tenant")
         return made.issued.text
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    texts = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(number) for text in texts for number in text.split()]

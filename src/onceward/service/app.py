@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -28,73 +28,35 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.errors import (
-    AlreadySettled,
-    BalanceExhausted,
-    ConfigurationError,
-    Forbidden,
-    IllegalMove,
-    OncewardError,
-    OutcomeUnknown,
-    QuotaExceeded,
-    TokenInvalid,
-)
-from onceward._core.terms import apply_options
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward.gate import Gate
-from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
-from onceward.http.server.profile import PROFILES, Profile, profile
-from onceward.http.server.published_contract import contract_response
+from onceward.http.server.profile import PROFILES, profile
+from onceward.http.server.published_contract import document_response
 from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
-from onceward.protocol.errors import (
-    CustomerUnknown,
-    DatabaseUnknown,
-    DeltaRefused,
-    DeltaUnknown,
-    EngineClosed,
-    NameInvalid,
-    NothingToReceipt,
-    PeriodClosed,
-    PeriodNotOpen,
-    ReferenceReused,
-    ResourceNotFound,
-    SqlError,
-    VerificationPending,
-)
+from onceward.protocol.errors import ResourceNotFound
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
-from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
-from onceward.service.journal.app import GROUP as JOURNAL
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
-from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
-from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
 from onceward.service.settings import DATABASES, Settings, store_url_of
-from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.uvicorn_protocol import HEAD_BYTES_MAX
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, strict_application
+from onceward.service.web.endpoints import BODY_BYTES_MAX, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
-from onceward.service.web.problems import (
-    HeadTooLarge,
-    InternalError,
-    MediaTypeUnsupported,
-    MethodNotAllowed,
-    error_response,
-    log,
-    problem_page,
-    starlette_response,
-)
+from onceward.service.web.problems import error_response, log, problem_page, starlette_response
+from onceward.service.web.service_contract import AppContract, all_refusals, service_contract
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
@@ -103,16 +65,6 @@ UPKEEP_SECONDS = 30.0
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-REFUSALS: tuple[type[OncewardError], ...] = (
-    *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
-    *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
-    *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
-    NothingToReceipt,
-)
-"""Errors besides those of the middleware. Each has a page, which the `type` of its problem document links to."""
 
 
 class Service(NamedTuple):
@@ -126,9 +78,13 @@ class Service(NamedTuple):
 
 
 @asynccontextmanager
-async def open_service(settings: Settings) -> AsyncIterator[Service]:
-    """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
-    url = store_url_of(settings)
+async def open_service(settings: Settings, *, limits: Limits | None = None) -> AsyncIterator[Service]:
+    """
+    Everything open, for the length of an `async with` block; closed in order, work under way finished first.
+
+    `limits` are those of tenants' SQL, in place of what the settings say.
+    """
+    url, limits = store_url_of(settings), limits or limits_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
         store = open_store(url)
@@ -141,7 +97,6 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         )
         stack.push_async_callback(access.close)
         await access.check()
-        limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = SqliteEngine(
             databases,
             limits=limits,
@@ -161,40 +116,81 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         observer = None if journal is None else JournalObserver(journal)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
-        chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
-        sql, records = (
-            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
-            RecordsApp(store, authenticator),
-        )
-        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
-        balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
-        apps = [
-            (SQL, sql.endpoints(), sql.app()),
-            (RECORDS, records.endpoints(), records.app()),
-            (BALANCE, balance.endpoints(), balance.app()),
-            (HOOKS, hooks.endpoints(), hooks.app()),
-        ]
-        if journal is not None:
-            noted = JournalApp(journal, authenticator)
-            apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _compose(chosen, apps, access)
-        if settings.mcp:
-            _offer_tools(app, authenticator)
+        inbox = await _inbox(url, settings, stack)
+        apps = _apps(settings, limits, _Parts(authenticator, engine, store, ledger, inbox, journal))
+        app = _compose(settings, apps, authenticator)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
 
 
-def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
-    document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
+class ServiceApp(Protocol):
+    """One app of the service."""
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+
+
+class _Parts(NamedTuple):
+    """What apps work on. None of it is needed to say what they promise."""
+
+    authenticator: Any = None
+    engine: Any = None
+    store: Any = None
+    ledger: Any = None
+    inbox: Any = None
+    journal: AsyncJournal | None = None
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of tenants' SQL."""
+    return Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
+
+
+def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]:
+    """The apps of a service with these settings."""
+    door, retain = parts.authenticator, settings.retain
+    in_flight: Any = {"wait": "wait", "409": "refuse", "202": "accept"}[settings.in_flight]
+    sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
+    apps: list[ServiceApp] = [
+        SqlApp(parts.engine, door, profile=sql, price=settings.price, limits=limits),
+        RecordsApp(parts.store, door),
+        LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
+        HooksApp(parts.inbox, door),
+    ]
+    if settings.journal == "on":
+        apps.append(JournalApp(cast("AsyncJournal", parts.journal), door))
+    return apps
+
+
+def contract_of_service(settings: Settings, *, limits: Limits | None = None) -> dict[str, Any]:
+    """What a service with these settings publishes about itself. Nothing is opened."""
+    apps = _apps(settings, limits or limits_of(settings), _Parts())
+    return _published(settings, [*apps, *_tools(settings, None, None)])
+
+
+def _published(settings: Settings, apps: list[ServiceApp]) -> dict[str, Any]:
+    limits = {
+        "headBytesMax": HEAD_BYTES_MAX,
+        "bodyBytesMax": BODY_BYTES_MAX,
+        "receiveSeconds": settings.receive_seconds,
+    }
+    return service_contract([app.contract() for app in apps], retain=settings.retain, limits=limits)
+
+
+def _compose(settings: Settings, apps: list[ServiceApp], authenticator: Authenticator) -> Starlette:
+    parts = [app.contract() for app in apps]
+    document = openapi_document("Onceward", [(one.name, one.endpoints, one.refusal_profile) for one in parts])
     shown = openapi_page(document)
-    terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
     async def ready(request: Request) -> Response:
         try:
-            await access.check()
+            await authenticator.access.check()
         except OncewardError as error:
             return error_response(error)
         return JSONResponse({"status": "ready"})
@@ -209,11 +205,11 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
 
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
-        reply = contract_response(chosen, terms) if code is None else problem_page(code, chosen, REFUSALS)
+        reply = document_response(published) if code is None else problem_page(code, all_refusals(published))
         return error_response(ResourceNotFound()) if reply is None else starlette_response(reply)
 
     # The apps' come first: routes are tried in order, and these are asked for most.
-    routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
+    routes: list[BaseRoute] = [route for app in apps for route in app.app().routes]
     routes += [
         Route("/health", health),
         Route("/ready", ready),
@@ -222,14 +218,21 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
-    return strict_application(routes)
+    composed = strict_application(routes)
+    tools = _tools(settings, composed, authenticator)
+    for one in tools:
+        composed.router.routes.extend(one.app().routes)
+    published = _published(settings, [*apps, *tools])
+    return composed
 
 
-def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
-    """The service's tools for agents, in front of its API."""
+def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]:
+    """The service's tools for agents, in front of its API, if they are switched on."""
+    if not settings.mcp:
+        return []
     from onceward.service.mcp.app import McpApp  # Here: most services are called by programs.
 
-    app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
+    return [McpApp(api, authenticator, only_reads=only_reads)]
 
 
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:

@@ -36,6 +36,11 @@ class Settings:
     """Whether a tenant's tokens share its keys (`tenant`), or each token and its rotations have their own (`token`)."""
     retain: float = 86_400.0
     """How long a result is replayed to retries."""
+    in_flight: str = "wait"
+    """What a request gets while the first one with its key still runs SQL: its response, after waiting for it (`wait`);
+    a refusal (`409`); or a notice that it is pending (`202`)."""
+    in_flight_seconds: float = 30.0
+    """With in_flight = wait: how long it waits before it is refused with 409."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
     statement_seconds: float = 5.0
@@ -150,6 +155,7 @@ def _read(name: str, value: Any, where: str) -> Any:
 
 _ABOVE_ZERO = (
     "retain",
+    "in_flight_seconds",
     "statement_seconds",
     "database_bytes",
     "writers",
@@ -162,6 +168,7 @@ _ABOVE_ZERO = (
 _CHOICES = {
     "scope_by": ("tenant", "token"),
     "journal": ("on", "off"),
+    "in_flight": ("wait", "409", "202"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
     "ledger_customers": ("any", "known"),

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 
+from onceward._core.errors import AlreadySettled, IllegalMove, OncewardError, StoreContended, StoreFull
 from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
@@ -22,9 +23,12 @@ from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
 from onceward.service.web.problems import RequestMalformed
+from onceward.service.web.service_contract import AppContract
 
 GROUP = "Records"
 PAGE_MAX = 100
+DECIDES: tuple[type[OncewardError], ...] = (AlreadySettled, IllegalMove, StoreContended, StoreFull)
+"""What a decision may be refused with."""
 ID_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -92,10 +96,14 @@ class RecordsApp:
             ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
             ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
                      RecordResponse, HappenedRequest, role=Role.ADMIN,
-                     example={"result": {"id": "ch_1"}}),
+                     example={"result": {"id": "ch_1"}}, refusals=DECIDES),
             ApiEndpoint("POST", f"{path}/release", self.released, "Decide: it did not happen.", RecordResponse,
-                     DidNotHappenRequest, role=Role.ADMIN, example={}),
+                     DidNotHappenRequest, role=Role.ADMIN, example={}, refusals=DECIDES),
         ]  # fmt: skip
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+        return AppContract(GROUP, self.endpoints(), limits={"pageEntriesMax": PAGE_MAX})
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
