@@ -46,23 +46,44 @@ class PublishedLists(NamedTuple):
 
     anywhere: list[dict[str, Any]]
     endpoints: list[tuple[str, re.Pattern[str], list[dict[str, Any]]]]
+    operations: list[tuple[str, re.Pattern[str], set[tuple[int, str]]]]
 
     def at(self, method: str, path: str) -> list[dict[str, Any]]:
-        """What may be refused at an address."""
-        path = path.partition("?")[0]
-        method = "GET" if method == "HEAD" else method
+        """What may be refused at an address, as the contract says."""
         found = [some for known, pattern, some in self.endpoints if known == method and pattern.fullmatch(path)]
         return [*self.anywhere, *(one for some in found for one in some)]
 
+    def has(self, method: str, path: str, said: dict[str, Any]) -> bool:
+        """Whether this is published, both in the contract and in the OpenAPI document."""
+        path, method = path.partition("?")[0], "GET" if method == "HEAD" else method
+        if not any(one.items() >= said.items() for one in self.at(method, path)):
+            return False
+        described = [some for known, pattern, some in self.operations if known == method and pattern.fullmatch(path)]
+        return not described or any((said["status"], said["code"]) in some for some in described)
 
-def published_lists(contract: dict[str, Any]) -> PublishedLists:
-    """The lists of a contract."""
-    endpoints = []
+
+def published_lists(contract: dict[str, Any], openapi: dict[str, Any]) -> PublishedLists:
+    """The lists of a contract, and of an OpenAPI document."""
+    endpoints, operations = [], []
     for app in contract["apps"]:
         for one in app["endpoints"]:
             method, _, path = one.partition(" ")
-            endpoints.append((method, re.compile(re.sub(r"\{\w+\}", "[^/]*", path)), app["refusals"]))
-    return PublishedLists(contract["refusals"], endpoints)
+            endpoints.append((method, _path_pattern(path), app["refusals"]))
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            codes = {
+                (int(status), code)
+                for status, response in operation["responses"].items()
+                for kind, content in response["content"].items()
+                if kind == "application/problem+json"
+                for code in content["schema"]["allOf"][1]["properties"]["code"]["enum"]
+            }
+            operations.append((method.upper(), _path_pattern(path), codes))
+    return PublishedLists(contract["refusals"], endpoints, operations)
+
+
+def _path_pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{\w+\}", "[^/]*", path))
 
 
 @dataclass
@@ -80,7 +101,18 @@ class Served:
     @classmethod
     def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
         """Start one, and wait until it listens."""
-        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+        return cls.launched([sys.executable, "-m", "onceward"], folder, *flags, **environment)
+
+    @classmethod
+    def limited(cls, folder: Path, limits: Mapping[str, float], *flags: str) -> Served:
+        """One whose tenants' SQL has other limits than the usual ones."""
+        script = Path(__file__).with_name("limited_service.py")
+        return cls.launched([sys.executable, str(script), json.dumps(limits)], folder, *flags)
+
+    @classmethod
+    def launched(cls, program: list[str], folder: Path, *flags: str, **environment: str) -> Served:
+        """Start a program that takes the arguments of `onceward`, and wait until it listens."""
+        command = [*program, "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder
@@ -154,9 +186,11 @@ class Served:
         document = heard.document
         said = {name: document[name] for name in ("code", "status", "retry", "kind") if name in document}
         if self._lists is None:
-            self._lists = published_lists(self.call("GET", "/.well-known/idempotency", token="").document)
-        listed = [one for one in self._lists.at(method, path) if one.items() >= said.items()]
-        if not listed or heard.status != document["status"]:
+            documents = [
+                self.call("GET", one, token="").document for one in ("/.well-known/idempotency", "/openapi.json")
+            ]
+            self._lists = published_lists(*documents)
+        if not self._lists.has(method, path, said) or heard.status != document["status"]:
             raise AssertionError(f"{method} {path} answered {heard.status} {said}, which it does not publish")
 
     def contract(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -60,17 +60,18 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @contextmanager
-def stopped(service: Served) -> Iterator[None]:
-    """Its workers stand still: what was sent to them runs, and does not end."""
+def stopped(service: Served) -> Iterator[list[int]]:
+    """Its workers stand still: what was sent to them runs, and does not end. Their ids."""
     pids = children(service.process.pid)
     assert pids, "the workers are there since the database was made"
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
-        yield
+        yield pids
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def two_at_once(service: Served, send: Callable[[], Heard], *, ahead: Callable[[], Heard] | None = None) -> list[Heard]:

@@ -207,6 +207,7 @@ WRONG: dict[str, list[Any]] = {
     "ledger_verify": ["later", ""], "ledger_late": ["never"], "ledger_customers": ["some"], "journal": ["maybe", ""],
     "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
+    "in_flight": ["maybe", "", "400"], "in_flight_seconds": [0, "inf", "x"],
     "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.gate import Gate
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, profile
@@ -47,13 +47,14 @@ from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import RecordsApp
 from onceward.service.settings import DATABASES, Settings, store_url_of
 from onceward.service.sql.app import SqlApp
+from onceward.service.sql.database_records import DatabaseRecords
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import only_reads
 from onceward.service.uvicorn_protocol import HEAD_BYTES_MAX
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import BODY_BYTES_MAX, strict_application
+from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
 from onceward.service.web.problems import error_response, log, problem_page, starlette_response
 from onceward.service.web.service_contract import AppContract, all_refusals, service_contract
@@ -78,13 +79,9 @@ class Service(NamedTuple):
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, *, limits: Limits | None = None) -> AsyncIterator[Service]:
-    """
-    Everything open, for the length of an `async with` block; closed in order, work under way finished first.
-
-    `limits` are those of tenants' SQL, in place of what the settings say.
-    """
-    url, limits = store_url_of(settings), limits or limits_of(settings)
+async def open_service(settings: Settings) -> AsyncIterator[Service]:
+    """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
+    url, limits = store_url_of(settings), limits_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
         store = open_store(url)
@@ -156,7 +153,7 @@ def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]
     sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
     apps: list[ServiceApp] = [
         SqlApp(parts.engine, door, profile=sql, price=settings.price, limits=limits),
-        RecordsApp(parts.store, door),
+        RecordsApp(parts.store, door, DatabaseRecords(Path(settings.folder) / DATABASES)),
         LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
         HooksApp(parts.inbox, door),
     ]
@@ -165,10 +162,21 @@ def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]
     return apps
 
 
-def contract_of_service(settings: Settings, *, limits: Limits | None = None) -> dict[str, Any]:
+def contract_of_service(settings: Settings) -> dict[str, Any]:
     """What a service with these settings publishes about itself. Nothing is opened."""
-    apps = _apps(settings, limits or limits_of(settings), _Parts())
+    apps = _apps(settings, limits_of(settings), _Parts())
     return _published(settings, [*apps, *_tools(settings, None, None)])
+
+
+HEALTH = AppContract(
+    "Health",
+    [
+        ApiEndpoint("GET", "/health", cast("Any", None), "Whether the process lives.", public=True),
+        ApiEndpoint("GET", "/ready", cast("Any", None), "Whether its store answers.", public=True,
+                    refusals=(StoreUnavailable,)),
+    ],
+)  # fmt: skip
+"""For whoever watches: `_compose` answers these by itself."""
 
 
 def _published(settings: Settings, apps: list[ServiceApp]) -> dict[str, Any]:
@@ -177,7 +185,7 @@ def _published(settings: Settings, apps: list[ServiceApp]) -> dict[str, Any]:
         "bodyBytesMax": BODY_BYTES_MAX,
         "receiveSeconds": settings.receive_seconds,
     }
-    return service_contract([app.contract() for app in apps], retain=settings.retain, limits=limits)
+    return service_contract([*(app.contract() for app in apps), HEALTH], retain=settings.retain, limits=limits)
 
 
 def _compose(settings: Settings, apps: list[ServiceApp], authenticator: Authenticator) -> Starlette:

@@ -35,6 +35,7 @@ from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.database_files import NAME_CHARACTERS_MAX, NAME_PATTERN, check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.in_flight import RunningKeys
+from onceward.service.sql.limit_texts import with_limit
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.sql.statement_parser import needs_space
@@ -293,6 +294,8 @@ class SqlApp:
         try:
             async with self._running.hold(held):
                 return self._respond(await self._within_quota(call, identity, sqls, run), identity)
+        except SqlError as error:
+            raise with_limit(error, self._limits) from None
         except InFlight as first:
             return pending_or_refused(first, self._profile)
 

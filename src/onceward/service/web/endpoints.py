@@ -93,6 +93,8 @@ class ApiEndpoint(NamedTuple):
     """What a caller's token must at least be for."""
     signed: bool = False
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
+    public: bool = False
+    """No token: anybody may ask."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """Of successful responses."""
@@ -119,7 +121,7 @@ WITH_KEY: tuple[type[OncewardError], ...] = (KeyInvalid, PlanIncomplete, Ambiguo
 
 def refusals_of(endpoint: ApiEndpoint) -> tuple[type[OncewardError], ...]:
     """Every error that an endpoint may respond with, besides those of `ANYWHERE`."""
-    found = () if endpoint.signed else WITH_TOKEN
+    found = () if endpoint.signed or endpoint.public else WITH_TOKEN
     found += WITH_BODY if endpoint.body is not None else ()
     found += WITH_KEY if endpoint.keyed else ()
     return tuple(dict.fromkeys((*found, *endpoint.refusals)))

@@ -101,9 +101,10 @@ def error_response(error: OncewardError, profile: Profile = PROFILES["default"])
     if status == 500 and not isinstance(error, InternalError):
         error, kind = InternalError(), InternalError  # A fault of ours has one code; which it is, the log says.
     reply = problem_response(error, profile)
-    # What is for operators stays in the log, as in the middleware.
-    detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
-    if status < 500:
+    # What is for operators stays in the log, as in the middleware. Errors of SQL are written for who sent it.
+    for_callers = status < 500 or isinstance(error, SqlError)
+    detail = str(error) if for_callers and not isinstance(error, InDoubt) else None
+    if for_callers:
         members = {"title": describe_error(kind), **members}
     return starlette_response(_changed(reply, status, members, detail))
 
