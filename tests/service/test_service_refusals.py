@@ -6,24 +6,26 @@ The other direction is in `service_support`: whatever any test of the service is
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from service_support import INSERT, Heard, Served, published_lists
-from test_service_in_flight import PATIENT, stopped, two_at_once
+from test_service_in_flight import PATIENT, two_at_once
 
+from onceward.gate import Gate
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.protocol.errors import SqlKind
+from onceward.service.settings import Settings, store_url_of
 from onceward.service.web.service_contract import all_refusals
 
+ROOT = Path(__file__).parents[2]
 ROW = ["e-1", "click"]
 
 
@@ -69,11 +71,11 @@ def reused(place: Place) -> Heard:
 
 
 def without_quota(place: Place) -> Heard:
-    token = place.served.new_token("full")
+    token = place.served.new_token("full", role="admin")
+    place.served.call("PUT", "/v1/db/full/x", token=token)
     with place.served.access() as access:
         access.set_quota("full", records=0, bytes=None)
-    path = "/v1/db/full/x"
-    return place.served.query(path, "SELECT 1", key="k", token=token)
+    return place.served.query("/v1/db/full/x", "SELECT 1", key="k", token=token)
 
 
 def without_money(place: Place) -> Heard:
@@ -97,8 +99,10 @@ def reused_reference(place: Place) -> Heard:
 
 
 def closed_period(place: Place) -> Heard:
-    place.served.call("POST", "/api/v1/balance/checkpoint", {"customerId": "closed", "period": "2020-01"})
-    return place.delta(customerId="closed", period="2020-01", referenceId="late")
+    late: dict[str, Any] = {"customerId": "closed", "period": "2020-01"}
+    place.delta(**late, referenceId="in-time")
+    place.served.call("POST", "/api/v1/balance/checkpoint", late)
+    return place.delta(**late, referenceId="late")
 
 
 def closed_too_early(place: Place) -> Heard:
@@ -110,7 +114,7 @@ def closed_too_early(place: Place) -> Heard:
 
 def pending_delta(place: Place) -> Heard:
     """Two deltas with one key while the file of the ledger is somebody else's."""
-    with closing(sqlite3.connect(place.served.folder / "records.db", isolation_level=None)) as held:
+    with closing(sqlite3.connect(place.served.folder / "records.ledger.db", isolation_level=None)) as held:
         held.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(2) as pool:
             sent = [pool.submit(place.delta, key="both") for _ in range(2)]
@@ -127,17 +131,6 @@ def locked(place: Place) -> Heard:
     with closing(sqlite3.connect(file, isolation_level=None)) as held:
         held.execute("BEGIN IMMEDIATE")
         return place.query(INSERT, ROW)
-
-
-def unknown_outcome(place: Place) -> Heard:
-    """A write without a key, and its process killed with it."""
-    with ThreadPoolExecutor(1) as pool:
-        with stopped(place.served) as pids:
-            sent = pool.submit(place.query, INSERT, ROW)
-            place.served.call("GET", "/v1/db/demo")
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-        return sent.result(PATIENT)
 
 
 def without_admin(place: Place) -> Heard:
@@ -170,7 +163,6 @@ PROVOKED: dict[str, Callable[[Place], Heard]] = {
     "name_invalid": lambda place: place.served.query("/v1/db/demo/CAPITALS", "SELECT 1"),
     "quota_exceeded": without_quota,
     "balance_exhausted": without_money,
-    "outcome_unknown": unknown_outcome,
     "already_settled": lambda place: settled(place, {"result": 2}),
     "illegal_move": lambda place: settled(place, {"result": 1, "fence": 7}),
     "expired": lambda place: expired(place),
@@ -185,23 +177,25 @@ PROVOKED: dict[str, Callable[[Place], Heard]] = {
 """A call for every code that is published; `sql_error` is below, kind by kind."""
 
 ELSEWHERE = {
-    "internal": "a fault of the program: tests/service/test_service_bad_input.py looks that there is none",
-    "store_unavailable": "the database of the store goes away in tests/service/test_service_ending.py",
-    "store_contended": "PostgreSQL, under deadlocks: tests/service/ledger",
-    "store_full": "a full disk: tests/stores/trouble",
-    "engine_closed": "while a service ends: tests/service/sql/test_sql_engine.py",
-    "delta_refused": "the verifier's word, or an amount: tests/service/ledger",
-    "verification_pending": "with queued verification: tests/service/ledger",
-    "signature_invalid": "tests/service/test_service_hooks.py, which has sources",
-    "source_unready": "tests/service/test_service_hooks.py",
-    "event_invalid": "tests/service/test_service_hooks.py",
+    "internal": ("tests/service/test_service_bad_input.py", "500"),
+    "store_unavailable": ("tests/service/test_service_ending.py", "store_unavailable"),
+    "store_contended": ("tests/stores/test_sqlite_rows.py", "StoreContended"),
+    "store_full": ("tests/stores/test_sqlite_faults.py", "StoreFull"),
+    "outcome_unknown": ("tests/service/sql/test_sql_groups.py", "OutcomeUnknown"),
+    "engine_closed": ("tests/service/sql/test_sql_engine.py", "EngineClosed"),
+    "delta_refused": ("tests/service/ledger/test_ledger_booking.py", "DeltaRefused"),
+    "verification_pending": ("tests/service/ledger/test_ledger_checkpoints.py", "VerificationPending"),
+    "signature_invalid": ("tests/service/test_service_hooks.py", "signature_invalid"),
+    "source_unready": ("tests/service/test_service_hooks.py", "source_unready"),
+    "event_invalid": ("tests/service/test_service_hooks.py", "event_invalid"),
 }
-"""Codes that need more than a call, and where they are provoked."""
+"""Codes that need more than a call (a full disk, a process that dies): the file that provokes each, and a word of it."""
 
 
 def settled(place: Place, body: Any) -> Heard:
-    """A decision about a record of the ledger that is settled already."""
-    place.delta(key="decided", referenceId="decided")
+    """A decision about a record of the store that is settled already."""
+    with Gate(store_url_of(Settings(folder=str(place.served.folder))), scope="test:demo", retain=3_600) as gate:
+        gate.run("decided", lambda: 1)
     [record] = place.served.call("GET", "/v1/records?key=decided").document["records"]
     return posted(place, f"/v1/records/{record['id']}/reconcile", body)
 
@@ -239,6 +233,7 @@ def test_every_published_refusal_is_provoked_or_has_a_reason(strict: Served) -> 
 
     assert codes - {"sql_error"} == PROVOKED.keys() | ELSEWHERE.keys()
     assert not PROVOKED.keys() & ELSEWHERE.keys()
+    assert [code for code, (file, word) in ELSEWHERE.items() if word not in (ROOT / file).read_text()] == []
     assert {one["kind"] for one in published if one["code"] == "sql_error"} == set(map(str, SqlKind))
 
 
@@ -267,7 +262,7 @@ SQL_KINDS: dict[SqlKind, Callable[[Place], Heard]] = {
         place.query("CREATE TABLE c (n CHECK (n > 0))"), place.query("INSERT INTO c VALUES (0)")
     ][1],
     SqlKind.UNKNOWN_TABLE: lambda place: place.query("SELECT * FROM nowhere"),
-    SqlKind.UNKNOWN_COLUMN: lambda place: place.query("SELECT nothing FROM events"),
+    SqlKind.UNKNOWN_COLUMN: lambda place: place.query("SELECT missing FROM events"),
     SqlKind.SYNTAX: lambda place: place.query("SELEC 1"),
     SqlKind.TYPE: lambda place: [
         place.query("CREATE TABLE s (n INTEGER) STRICT"), place.query("INSERT INTO s VALUES ('x')")

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from starlette.applications import Starlette
 
-from onceward._core.errors import AlreadySettled, IllegalMove, OncewardError, StoreContended, StoreFull
+from onceward._core.errors import (
+    AlreadySettled,
+    IllegalMove,
+    KeyInvalid,
+    KeyMissing,
+    OncewardError,
+    StoreContended,
+    StoreFull,
+)
 from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
@@ -168,7 +176,7 @@ class RecordsApp:
         path = "/v1/records/{id}"
         return [
             ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
-                     parameters=query, refusals=(DatabaseUnknown,)),
+                     parameters=query, refusals=(DatabaseUnknown, KeyInvalid, KeyMissing)),
             ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN,
                      parameters=(database,), refusals=(DatabaseUnknown,)),
             ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
