@@ -165,7 +165,7 @@ class Account:
 
     def limit_of(self, resource: Resource) -> int:
         """What it may hold of a resource now: its own limit, or what it has and all that is free."""
-        return min(getattr(self.allowance, resource), self._pool.free(resource))
+        return min(int(getattr(self.allowance, resource)), self._pool.free(resource))
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
         """Hold something until the work is over; `RateLimitError` if that is too much now."""
