@@ -189,7 +189,7 @@ ELSEWHERE = {
     "source_unready": ("tests/service/test_service_hooks.py", "source_unready"),
     "event_invalid": ("tests/service/test_service_hooks.py", "event_invalid"),
 }
-"""Codes that need more than a call (a full disk, a process that dies): the file that provokes each, and a word of it."""
+"""Codes that need more than a call, such as a full disk: the file that provokes each, and a word of it."""
 
 
 def settled(place: Place, body: Any) -> Heard:
