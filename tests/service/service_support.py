@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,20 +99,11 @@ class Served:
     _lists: PublishedLists | None = None
 
     @classmethod
-    def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
-        """Start one, and wait until it listens."""
-        return cls.launched([sys.executable, "-m", "onceward"], folder, *flags, **environment)
-
-    @classmethod
-    def limited(cls, folder: Path, limits: Mapping[str, float], *flags: str) -> Served:
-        """One whose tenants' SQL has other limits than the usual ones."""
-        script = Path(__file__).with_name("limited_service.py")
-        return cls.launched([sys.executable, str(script), json.dumps(limits)], folder, *flags)
-
-    @classmethod
-    def launched(cls, program: list[str], folder: Path, *flags: str, **environment: str) -> Served:
-        """Start a program that takes the arguments of `onceward`, and wait until it listens."""
-        command = [*program, "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+    def started(
+        cls, folder: Path, *flags: str, program: Sequence[str] = ("-m", "onceward"), **environment: str
+    ) -> Served:
+        """Start one, and wait until it listens. `program`: what to run in place of the command itself."""
+        command = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder
@@ -129,6 +120,12 @@ class Served:
             told += piece
         document = json.loads(told)
         return cls(folder, flags, process, document["address"], document["token"] or "", environment)
+
+    @classmethod
+    def limited(cls, folder: Path, limits: Mapping[str, float], *flags: str) -> Served:
+        """One whose tenants' SQL has other limits than the usual ones."""
+        script = Path(__file__).with_name("limited_service.py")
+        return cls.started(folder, *flags, program=(str(script), json.dumps(limits)))
 
     def again(self) -> Served:
         """The same service, started once more on the same folder."""

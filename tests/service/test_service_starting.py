@@ -209,6 +209,7 @@ WRONG: dict[str, list[Any]] = {
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
     "in_flight": ["maybe", "", "400"], "in_flight_seconds": [0, "inf", "x"],
     "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],
+    "seal_keys": ["/no/such/file"], "sealed_only": ["maybe", 1, "true"],
 }  # fmt: skip
 
 

@@ -3,8 +3,10 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /v1/usage         what a tenant has used and has left
             /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
@@ -20,7 +22,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypedDict, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,7 +32,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward._core.sealing import make_sealer
+from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
+from onceward.gate.sealed_store import SealedStore
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, profile
 from onceward.http.server.published_contract import document_response
@@ -37,7 +43,9 @@ from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
 from onceward.protocol.errors import ResourceNotFound
 from onceward.runtime.environment import REAL
-from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access.access_tables import OtherUsage
+from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
@@ -45,13 +53,16 @@ from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import RecordsApp
+from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_records import DatabaseRecords
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.usage.app import UsageApp
 from onceward.service.uvicorn_protocol import HEAD_BYTES_MAX
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
@@ -84,16 +95,20 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     url, limits = store_url_of(settings), limits_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
+        seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
+        if seal is not None:
+            stack.callback(seal.close)
+        sealer = make_sealer(seal, sealed_only=settings.sealed_only)
         store = open_store(url)
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        decision_log = await asyncio.to_thread(DecisionLog.open, url)
+        stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
-        access = await AsyncAccess.open(
-            url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
-        )
+        usage: list[OtherUsage] = [partial(measure_usage, databases)]
+        access = await _access(url, settings, usage)
         stack.push_async_callback(access.close)
-        await access.check()
         engine = SqliteEngine(
             databases,
             limits=limits,
@@ -101,6 +116,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            seal=seal,
+            sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
         journal = open_service_journal(url) if settings.journal == "on" else None
@@ -111,13 +128,57 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
+        allowance = Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
+        accounts = Accounts(REAL.monotonic, allowance)
         observer = None if journal is None else JournalObserver(journal)
-        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
-        ledger = await stack.enter_async_context(open_service_ledger(url, settings))
-        inbox = await _inbox(url, settings, stack)
-        apps = _apps(settings, limits, _Parts(authenticator, engine, store, ledger, inbox, journal))
-        app = _compose(settings, apps, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
+        ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
+        inbox = await _inbox(url, settings, stack, seal)
+        usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
+        shown = store if sealer is None else SealedStore(store, sealer)
+        kept = DatabaseRecords(databases, opened=None if sealer is None else sealer.opened)
+        parts = _Parts(authenticator, engine, shown, kept, ledger, inbox, decision_log, journal)
+        app = _compose(settings, _apps(settings, limits, parts), authenticator)
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
+
+
+def _tenant_seal(url: str, path: str) -> TenantSeal:
+    from onceward.gate import Sealed  # Here: it needs a package that only those have who seal.
+
+    return open_tenant_seal(url, Sealed.from_file(path), create=True)
+
+
+class _Prices(TypedDict):
+    """What things cost, and how many databases there may be."""
+
+    price: int
+    charge_failed: bool
+    databases_max: int
+
+
+def _prices(settings: Settings) -> _Prices:
+    return {
+        "price": settings.price,
+        "charge_failed": settings.charge_failed == "on",
+        "databases_max": settings.databases_max,
+    }
+
+
+async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> AsyncAccess:
+    """Tokens, tenants and balances. `usage` measures what tenants hold elsewhere; more may be added to it later."""
+    access = await AsyncAccess.open(
+        url,
+        scope_by=settings.scope_by,
+        create=True,
+        elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
+        ran=partial(find_ran, Path(settings.folder) / DATABASES),
+    )
+    try:
+        await access.check()
+    except BaseException:
+        await access.close()
+        raise
+    return access
 
 
 class ServiceApp(Protocol):
@@ -133,11 +194,13 @@ class ServiceApp(Protocol):
 class _Parts(NamedTuple):
     """What apps work on. None of it is needed to say what they promise."""
 
-    authenticator: Any = None
+    authenticator: Any = SimpleNamespace(access=None)
     engine: Any = None
     store: Any = None
+    databases: Any = None
     ledger: Any = None
     inbox: Any = None
+    log: Any = None
     journal: AsyncJournal | None = None
 
 
@@ -152,10 +215,12 @@ def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]
     in_flight: Any = {"wait": "wait", "409": "refuse", "202": "accept"}[settings.in_flight]
     sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
     apps: list[ServiceApp] = [
-        SqlApp(parts.engine, door, profile=sql, price=settings.price, limits=limits),
-        RecordsApp(parts.store, door, DatabaseRecords(Path(settings.folder) / DATABASES)),
+        SqlApp(parts.engine, door, profile=sql, limits=limits, **_prices(settings)),
+        RecordsApp(parts.store, door, parts.log, parts.databases),
+        DecisionsApp(parts.log, door),
         LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
         HooksApp(parts.inbox, door),
+        UsageApp(door, **_prices(settings)),
     ]
     if settings.journal == "on":
         apps.append(JournalApp(cast("AsyncJournal", parts.journal), door))
@@ -243,11 +308,11 @@ def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]
     return [McpApp(api, authenticator, only_reads=only_reads)]
 
 
-async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
         _make_importable(settings.hooks_path)
-    inbox = AsyncInbox(url, stored_sources=True)
+    inbox = AsyncInbox(url, stored_sources=True, seal=seal, sealed_only=settings.sealed_only)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
@@ -294,12 +359,18 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _first_token(access: AsyncAccess) -> NewToken | None:
+async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewToken | None:
     """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
-    await access.create_tenant(FIRST_TENANT)
-    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+    operator = Operator("onceward serve", SERVICE, "there was no tenant")
+    about = Decision("tenant.create", f"tenant {FIRST_TENANT}", operator, tenant=FIRST_TENANT)
+    with decision_log.deciding(about):  # Before the first request: nobody waits for this.
+        await access.create_tenant(FIRST_TENANT)
+    with decision_log.deciding(about._replace(action="token.create", environment="test")) as made:
+        new = await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+        made.after = None if new is None else {"id": new.view.id, "role": str(new.view.role)}
+    return new
 
 
 def _make_importable(folder: str) -> None:

@@ -43,10 +43,18 @@ class Settings:
     """With in_flight = wait: how long it waits before it is refused with 409."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
+    charge_failed: str = "on"
+    """Whether a statement that ran and failed (a time-out, a constraint) costs its price (`on`), or nothing (`off`)."""
     statement_seconds: float = 5.0
     """How long a statement may run."""
     database_bytes: int = 1 << 30
     """How large a database may be."""
+    databases_max: int = 10_000
+    """How many databases a tenant may have, unless its own quota says otherwise."""
+    cpu_per_second: float = 0.5
+    """Processor seconds that each tenant may use in a second, for as long as it likes."""
+    cpu_burst: float = 20.0
+    """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
@@ -75,6 +83,10 @@ class Settings:
     """A folder from which webhook handlers can be imported, besides installed packages."""
     mcp: bool = False
     """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
+    seal_keys: str = ""
+    """A file of keys, one on each line: results are stored sealed, under keys of each tenant's own that these seal."""
+    sealed_only: bool = False
+    """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
     log_level: str = "info"
@@ -158,6 +170,9 @@ _ABOVE_ZERO = (
     "in_flight_seconds",
     "statement_seconds",
     "database_bytes",
+    "databases_max",
+    "cpu_per_second",
+    "cpu_burst",
     "writers",
     "readers",
     "flood_burst",
@@ -167,6 +182,7 @@ _ABOVE_ZERO = (
 )
 _CHOICES = {
     "scope_by": ("tenant", "token"),
+    "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
     "in_flight": ("wait", "409", "202"),
     "ledger_verify": ("inline", "queued"),
@@ -202,6 +218,10 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         refuse("relay", "a TOML file with endpoints")
     if made.hooks_path and not Path(made.hooks_path).is_dir():
         refuse("hooks_path", "a folder")
+    if made.seal_keys and not Path(made.seal_keys).is_file():
+        refuse("seal_keys", "a file with keys, one on each line")
+    if made.sealed_only and not made.seal_keys:
+        raise ConfigurationError(f"{sources.get('sealed_only', 'sealed_only')} needs seal_keys, too")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store:

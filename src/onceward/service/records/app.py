@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -27,7 +28,9 @@ from onceward._core.errors import (
 from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
-from onceward.gate.operator_actions import find_records, id_of_key, id_of_step, reconcile_record
+from onceward.audit import API, DecisionLog, Operator
+from onceward.gate.operator_actions import find_records, id_of_key, id_of_step
+from onceward.gate.record_decisions import decide_record
 from onceward.gate.record_view import RecordView, view
 from onceward.protocol.errors import DatabaseUnknown, ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
@@ -83,12 +86,15 @@ class HappenedRequest(msgspec.Struct, forbid_unknown_fields=True):
     result: Any
     fence: int | None = None
     """Decide this claim only, as it was shown."""
+    reason: str | None = None
+    """Why, for the decision log."""
 
 
 class DidNotHappenRequest(msgspec.Struct, forbid_unknown_fields=True):
     """It did not happen: the key is free."""
 
     fence: int | None = None
+    reason: str | None = None
 
 
 class FoundRecord(Protocol):
@@ -147,8 +153,11 @@ class RecordsApp:
     The endpoints over one store, and the databases beside it. Both block, and are asked in threads: operators are few.
     """
 
-    def __init__(self, store: Store, authenticator: Authenticator, databases: RecordsInDatabases) -> None:
+    def __init__(
+        self, store: Store, authenticator: Authenticator, log: DecisionLog, databases: RecordsInDatabases
+    ) -> None:
         self._store = store
+        self._log = log
         self._authenticator = authenticator
         self._databases = databases
 
@@ -221,7 +230,9 @@ class RecordsApp:
 
     async def _decide(self, call: ApiCall, outcome: Any) -> EndpointResponse:
         found = await self._find(call)
-        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, outcome, fence=call.body.fence)
+        operator = Operator(f"token {call.caller.token}", API, call.body.reason)
+        decide = partial(decide_record, tenant=call.caller.tenant, fence=call.body.fence)
+        decided = await asyncio.to_thread(decide, self._log, self._store, found, outcome, operator)
         return EndpointResponse(_shown(view(decided), whole=True))
 
     async def _find(self, call: ApiCall) -> Record:

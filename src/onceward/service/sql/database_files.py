@@ -22,6 +22,8 @@ from onceward.runtime import failpoints
 NAME_CHARACTERS_MAX = 63
 """As long as a label of a host name; with its suffixes far below what file systems take."""
 SUFFIX = ".db"
+NEW_DATABASE_BYTES = 20_480
+"""A database with nothing in it but the tables of keys."""
 
 NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_CHARACTERS_MAX - 1}}}$"
 """As it is published; `check_name` also refuses what some file systems take for a device."""

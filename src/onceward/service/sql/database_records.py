@@ -58,9 +58,13 @@ class RecordPage(NamedTuple):
 class DatabaseRecords:
     """The records in the databases of a service's folder."""
 
-    def __init__(self, root: Path, environment: Environment = REAL) -> None:
+    def __init__(
+        self, root: Path, environment: Environment = REAL, *, opened: Callable[[Record], Record] | None = None
+    ) -> None:
         self._root = root
         self._environment = environment
+        self._opened = opened
+        """Opens what is sealed at rest; None: nothing is."""
 
     def databases(self, environment: str, tenant: str) -> list[DatabaseName]:
         """A tenant's databases in one environment, by name."""
@@ -82,7 +86,7 @@ class DatabaseRecords:
         for one in left[:FILES_MAX]:
             begin = start if one == name else b""
             some = self._read(one, partial(_scan, begin, limit - len(found), selection))
-            found += [DatabaseRecord(one, record) for record in some or ()]
+            found += [self._found(one, record) for record in some or ()]
             if len(found) == limit:
                 return RecordPage(found, _after(one, found[-1].record.id))
         return RecordPage(found, _after(left[FILES_MAX], b"") if len(left) > FILES_MAX else None)
@@ -109,7 +113,7 @@ class DatabaseRecords:
             found = self._read(
                 name, lambda cursor, now: rows.scan_by_age(cursor, first, before, limit + 1, selection, now)
             )
-            return [DatabaseRecord(name, record) for record in found or ()]
+            return [self._found(name, record) for record in found or ()]
 
         merged = merge(*map(read, names), key=lambda one: (one.record.first_at, one.record.id))
         taken = list(islice(merged, limit + 1))
@@ -123,7 +127,7 @@ class DatabaseRecords:
         for name in names:
             record = self._read(name, partial(_find, id_in(name)))
             if record is not None:
-                found.append(DatabaseRecord(name, record))
+                found.append(self._found(name, record))
         return found
 
     def begin_with(self, names: Sequence[DatabaseName], digits: str) -> list[DatabaseRecord]:
@@ -131,8 +135,11 @@ class DatabaseRecords:
         start, found = scan_start_of(digits), list[DatabaseRecord]()
         for name in names:
             some = self._read(name, partial(_scan, start, CANDIDATES_MAX, Selection()))
-            found += [DatabaseRecord(name, one) for one in some or () if one.id.hex().startswith(digits)]
+            found += [self._found(name, one) for one in some or () if one.id.hex().startswith(digits)]
         return found
+
+    def _found(self, name: DatabaseName, record: Record) -> DatabaseRecord:
+        return DatabaseRecord(name, record if self._opened is None else self._opened(record))
 
     def _read(self, name: DatabaseName, ask: Callable[[sqlite3.Cursor, int], T]) -> T | None:
         """What a file says; None if it is gone, or has no records yet."""
