@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from service_support import Heard, Served
+from test_service_hooks import Hooked
 from test_service_in_flight import PATIENT, stopped
 
 from onceward.cli import main
@@ -38,8 +39,10 @@ ENDLESS = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SEL
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service that takes little."""
+    folder = tmp_path_factory.mktemp("narrow")
+    Hooked(folder)  # Sources.
     service = Served.limited(
-        tmp_path_factory.mktemp("narrow"), LIMITS, "--mcp", "--receive-seconds", "1.25", "--retain", "1234.5",
+        folder, LIMITS, "--mcp", "--receive-seconds", "1.25", "--retain", "1234.5",
         "--in-flight-seconds", "7.5", "--flood-burst", "100000",
     )  # fmt: skip
     yield service
@@ -123,7 +126,10 @@ def test_every_published_limit_of_sql_is_tried(narrow: Served) -> None:
     unpublished = set(Limits.__dataclass_fields__) - PUBLISHED.keys()
 
     assert set(published) == SQL_LIMITS.keys() | APART
-    assert unpublished == {"group_length", "memory_bytes", "address_bytes", "open_databases", "instructions"}
+    assert unpublished == {
+        *("group_length", "memory_bytes", "address_bytes", "open_databases", "instructions"),
+        *("slice_seconds", "quick_value_bytes", "compiled_names"),
+    }
 
 
 @pytest.mark.parametrize("name", SQL_LIMITS)
@@ -335,7 +341,7 @@ def test_a_limit_of_the_ledger_is_what_is_published(narrow: Served, name: str) -
     assert beyond.status in (400, 422), beyond.body
 
 
-@pytest.mark.parametrize("app", ["Records", "Journal"])
+@pytest.mark.parametrize("app", ["Records", "Journal", "Decisions"])
 def test_a_page_has_as_many_entries_as_is_published(narrow: Served, app: str) -> None:
     """
     One more is refused.
@@ -357,11 +363,11 @@ def test_a_body_may_be_as_long_as_is_published(narrow: Served) -> None:
     ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
     statements = [padded(tried, whole + more) for more in (0, 1)]
     calls = [narrow.call("POST", "/mcp", raw=ping.ljust(tools + more)) for more in (0, 1)]
-    events = [narrow.call("POST", "/hooks/nobody", raw=b" " * (hooks + more), token="") for more in (0, 1)]
+    events = [narrow.call("POST", "/hooks/bare", raw=b" " * (hooks + more), token="") for more in (0, 1)]
 
     assert [one.status for one in statements] == [200, 413]
     assert [one.status for one in calls] == [200, 413]
-    assert [one.status for one in events] == [404, 413]
+    assert [one.status for one in events] == [503, 413], "its secret is not set, and that is looked at next"
     assert str(whole) in statements[1].document["detail"]
 
 
@@ -414,7 +420,7 @@ def test_every_published_number_is_in_a_test_of_this_file(narrow: Served) -> Non
     found = {(app["name"], name) for app in contract["apps"] for name in app["limits"]}
     found |= {("", name) for name in contract["limits"]}
     tried = {("SQL", name) for name in (*SQL_LIMITS, *APART)} | {("Balance", name) for name in BALANCE_LIMITS}
-    tried |= {("Records", "pageEntriesMax"), ("Journal", "pageEntriesMax")}
+    tried |= {(app, "pageEntriesMax") for app in ("Records", "Journal", "Decisions")}
     tried |= {(app, "bodyBytesMax") for app in ("MCP", "Hooks", "")} | {("", "headBytesMax"), ("", "receiveSeconds")}
 
     assert found == tried

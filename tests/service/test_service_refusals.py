@@ -70,14 +70,6 @@ def reused(place: Place) -> Heard:
     return place.query("SELECT 2", key="k")
 
 
-def without_quota(place: Place) -> Heard:
-    token = place.served.new_token("full", role="admin")
-    place.served.call("PUT", "/v1/db/full/x", token=token)
-    with place.served.access() as access:
-        access.set_quota("full", records=0, bytes=None)
-    return place.served.query("/v1/db/full/x", "SELECT 1", key="k", token=token)
-
-
 def without_money(place: Place) -> Heard:
     token = place.served.new_token("poor", role="admin")
     with place.served.access() as access:
@@ -161,7 +153,6 @@ PROVOKED: dict[str, Callable[[Place], Heard]] = {
     "IDEMPOTENCY_PENDING": pending_delta,
     "database_unknown": lambda place: place.served.query("/v1/db/demo/nothing", "SELECT 1"),
     "name_invalid": lambda place: place.served.query("/v1/db/demo/CAPITALS", "SELECT 1"),
-    "quota_exceeded": without_quota,
     "balance_exhausted": without_money,
     "already_settled": lambda place: settled(place, {"result": 2}),
     "illegal_move": lambda place: settled(place, {"result": 1, "fence": 7}),
@@ -177,6 +168,8 @@ PROVOKED: dict[str, Callable[[Place], Heard]] = {
 """A call for every code that is published; `sql_error` is below, kind by kind."""
 
 ELSEWHERE = {
+    "quota_exceeded": ("tests/service/test_service_tenants.py", "quota_exceeded"),
+    "overloaded": ("tests/service/test_service_connections.py", "Overloaded"),
     "internal": ("tests/service/test_service_bad_input.py", "500"),
     "store_unavailable": ("tests/service/test_service_ending.py", "store_unavailable"),
     "store_contended": ("tests/stores/test_sqlite_rows.py", "StoreContended"),
@@ -276,6 +269,8 @@ SQL_KINDS: dict[SqlKind, Callable[[Place], Heard]] = {
     SqlKind.INVALID: lambda place: place.query("SELECT json('{')"),
 }  # fmt: skip
 SQL_KINDS_ELSEWHERE = {
+    "quota_exceeded": ("tests/service/test_service_tenants.py", "quota_exceeded"),
+    "overloaded": ("tests/service/test_service_connections.py", "Overloaded"),
     SqlKind.TIMEOUT: "tests/service/test_service_limits.py",
     SqlKind.FULL: "tests/service/test_service_limits.py",
     SqlKind.NOT_IN_TRANSACTION: "tests/service/sql/test_sql_errors.py: what would need it is denied first",

@@ -31,7 +31,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, RateLimitError, StoreUnavailable
 from onceward._core.sealing import make_sealer
 from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
@@ -43,7 +43,16 @@ from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
 from onceward.protocol.errors import ResourceNotFound
 from onceward.runtime.environment import REAL
-from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import (
+    Accounts,
+    Allowance,
+    AsyncAccess,
+    FloodControl,
+    NewToken,
+    Role,
+    Totals,
+    trusted_networks,
+)
 from onceward.service.access.access_tables import OtherUsage
 from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import HooksApp
@@ -52,6 +61,7 @@ from onceward.service.journal.journal_observer import JournalObserver, open_serv
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
+from onceward.service.network.http_protocol import HEAD_BYTES_MAX
 from onceward.service.records.app import RecordsApp
 from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
@@ -63,11 +73,11 @@ from onceward.service.sql.limits import Limits
 from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
 from onceward.service.usage.app import UsageApp
-from onceward.service.uvicorn_protocol import HEAD_BYTES_MAX
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
 from onceward.service.web.problems import error_response, log, problem_page, starlette_response
+from onceward.service.web.readiness import Readiness
 from onceward.service.web.service_contract import AppContract, all_refusals, service_contract
 from onceward.stores import open_store
 
@@ -85,6 +95,8 @@ class Service(NamedTuple):
     app: Any
     engine: SqliteEngine
     access: AsyncAccess
+    accounts: Accounts
+    """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
 
@@ -128,9 +140,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        allowance = Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
-        accounts = Accounts(REAL.monotonic, allowance)
         observer = None if journal is None else JournalObserver(journal)
+        accounts = _accounts(settings)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         inbox = await _inbox(url, settings, stack, seal)
@@ -138,8 +149,9 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         shown = store if sealer is None else SealedStore(store, sealer)
         kept = DatabaseRecords(databases, opened=None if sealer is None else sealer.opened)
         parts = _Parts(authenticator, engine, shown, kept, ledger, inbox, decision_log, journal)
-        app = _compose(settings, _apps(settings, limits, parts), authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
+        app = _compose(settings, _apps(settings, limits, parts), authenticator, Readiness(access, authenticator))
+        first_token = await _first_token(access, decision_log)
+        yield Service(AccessLogMiddleware(app), engine, access, accounts, first_token)
 
 
 def _tenant_seal(url: str, path: str) -> TenantSeal:
@@ -238,7 +250,7 @@ HEALTH = AppContract(
     [
         ApiEndpoint("GET", "/health", cast("Any", None), "Whether the process lives.", public=True),
         ApiEndpoint("GET", "/ready", cast("Any", None), "Whether its store answers.", public=True,
-                    refusals=(StoreUnavailable,)),
+                    refusals=(StoreUnavailable, RateLimitError)),
     ],
 )  # fmt: skip
 """For whoever watches: `_compose` answers these by itself."""
@@ -253,20 +265,15 @@ def _published(settings: Settings, apps: list[ServiceApp]) -> dict[str, Any]:
     return service_contract([*(app.contract() for app in apps), HEALTH], retain=settings.retain, limits=limits)
 
 
-def _compose(settings: Settings, apps: list[ServiceApp], authenticator: Authenticator) -> Starlette:
+def _compose(
+    settings: Settings, apps: list[ServiceApp], authenticator: Authenticator, readiness: Readiness
+) -> Starlette:
     parts = [app.contract() for app in apps]
     document = openapi_document("Onceward", [(one.name, one.endpoints, one.refusal_profile) for one in parts])
     shown = openapi_page(document)
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
-
-    async def ready(request: Request) -> Response:
-        try:
-            await authenticator.access.check()
-        except OncewardError as error:
-            return error_response(error)
-        return JSONResponse({"status": "ready"})
 
     async def described(request: Request) -> Response:
         return Response(msgspec.json.encode(document), media_type="application/json")
@@ -285,7 +292,7 @@ def _compose(settings: Settings, apps: list[ServiceApp], authenticator: Authenti
     routes: list[BaseRoute] = [route for app in apps for route in app.app().routes]
     routes += [
         Route("/health", health),
-        Route("/ready", ready),
+        Route("/ready", readiness.serve),
         Route("/openapi.json", described),
         Route("/", looked_at),
         Route(WELL_KNOWN, promised),
@@ -297,6 +304,17 @@ def _compose(settings: Settings, apps: list[ServiceApp], authenticator: Authenti
         composed.router.routes.extend(one.app().routes)
     published = _published(settings, [*apps, *tools])
     return composed
+
+
+def _accounts(settings: Settings) -> Accounts:
+    """What each tenant and address may use of this process."""
+    allowance = Allowance(
+        connections=settings.connections_per_address,
+        body_bytes=settings.body_bytes_per_tenant,
+        cpu_per_second=settings.cpu_per_second,
+        cpu_burst=settings.cpu_burst,
+    )
+    return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
 
 
 def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]:

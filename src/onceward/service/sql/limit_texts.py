@@ -30,7 +30,7 @@ LIMIT_TEXTS = tuple(
         ("^too many SQL variables", "parameters", "parameters"),
         ("pattern too complex", "pattern_bytes", "bytes"),
         ("^string or blob too big", "value_bytes", "bytes"),
-        ("is full$", "database_bytes", "bytes"),
+        ("^(?:the )?database (?:or disk )?is full", "database_bytes", "bytes"),
     )
 )
 
