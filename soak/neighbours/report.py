@@ -38,8 +38,7 @@ def report(outcome: Outcome) -> None:
     memory, bounded = outcome.memory, "bounded" if outcome.memory.holds else "GROWING"
     print(
         f"memory of the service, first and last third: {memory.first.parent:.0f} -> {memory.last.parent:.0f} MB, "
-        f"at most {memory.most.parent:.0f} + {memory.most.workers:.0f} MB: "
-        + ("bounded" if memory.holds else "GROWING")
+        f"at most {memory.most.parent:.0f} + {memory.most.workers:.0f} MB: {bounded}"
     )
     judged = f"at most {outcome.ratio_max:g}" if outcome.ratio_max else "not judged"
     print(
