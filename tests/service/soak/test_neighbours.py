@@ -1,4 +1,4 @@
-"""Attackers beside honest tenants in a small dose, and that it goes red when it should. `make soak` judges times, too."""
+"""Attackers beside honest tenants in a small dose, and that it goes red when it should. `make soak` judges times."""
 
 from __future__ import annotations
 
