@@ -21,6 +21,9 @@ MEMORY_MAX = Memory(512.0, 1400.0)
 ACCOUNTED_SHARE = 0.7
 """Of the processor time of the workers, what must be on somebody's account. Starting a worker is on nobody's."""
 
+LIMITED = {"429", "507", "closed"}
+"""What an attacker hears who is told to wait, has filled its quota, or whose connection was ended."""
+
 
 class Round(NamedTuple):
     """What the honest tenants saw in one round."""
@@ -127,7 +130,7 @@ class Outcome:
         wrong += [
             f"{name} has {use.cpu_seconds:.2f} processor seconds on its account, and an honest tenant {most:.2f}"
             for name, use in attackers.items()
-            if use.cpu_seconds <= most and not use.refused and not self.heard.get(name, Counter())["closed"]
+            if use.cpu_seconds <= most and not use.refused and not LIMITED & self.heard.get(name, Counter()).keys()
         ]
         used = sum(round.cpu["workers"] for round in self.rounds)
         accounted = sum(use.cpu_seconds for use in self.uses.values())

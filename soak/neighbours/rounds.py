@@ -206,8 +206,8 @@ async def _use(port: int, tenant: Tenant) -> Use:
         wire.close()
     if answer.status != 200:
         return Use(0.0, 0)
-    document = answer.document
-    return Use(float(document["cpuSeconds"]), int(document["refused"]))
+    used = answer.document["process"]
+    return Use(float(used["cpuSeconds"]), int(used["refused"]))
 
 
 def _cpu_of(pid: int) -> tuple[float, float]:
