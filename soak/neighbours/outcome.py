@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from soak.memory import GROWTH_MEGABYTES, GROWTH_SHARE
-from soak.neighbours.tenants import is_attacker
+from soak.neighbours.tenants import is_attacker, is_neighbour
 from soak.processes import Memory
 from soak.subject import Verdict
 
@@ -18,8 +18,15 @@ RATIO_MAX = 3.0
 """The 99th percentile beside attackers, over that beside honest neighbours of the same rate."""
 MEMORY_MAX = Memory(512.0, 1400.0)
 """Megabytes: bodies of all tenants together and what they are parsed to; four workers with what SQLite may take."""
-ACCOUNTED_SHARE = 0.7
+ACCOUNTED_SHARE = 0.5
 """Of the processor time of the workers, what must be on somebody's account. Starting a worker is on nobody's."""
+PARSED = "attacker-json"
+"""What it uses is used by the service itself."""
+HONEST_TIMES, HONEST_SECONDS = 5, 0.5
+"""
+What an honest tenant may have on its account, as times of a neighbour's and seconds: it sends in every round, and a
+neighbour in every other one.
+"""
 
 LIMITED = {"429", "507", "closed"}
 """What an attacker hears who is told to wait, has filled its quota, or whose connection was ended."""
@@ -121,19 +128,20 @@ class Outcome:
     @property
     def wrong_accounts(self) -> list[str]:
         """What is on the wrong account, or on nobody's."""
-        honest = {name: use for name, use in self.uses.items() if not is_attacker(name)}
-        attackers = {name: use for name, use in self.uses.items() if is_attacker(name)}
-        wrong = [
-            f"{name} is honest, and was refused {use.refused} times" for name, use in honest.items() if use.refused
-        ]
-        most = max((use.cpu_seconds for use in honest.values()), default=0.0)
-        wrong += [
-            f"{name} has {use.cpu_seconds:.2f} processor seconds on its account, and an honest tenant {most:.2f}"
-            for name, use in attackers.items()
-            if use.cpu_seconds <= most and not use.refused and not LIMITED & self.heard.get(name, Counter()).keys()
-        ]
+        wrong = []
+        others = [use.cpu_seconds for name, use in self.uses.items() if is_neighbour(name)]
+        usual = HONEST_TIMES * statistics.median(others or [0.0]) + HONEST_SECONDS
+        for name, use in self.uses.items():
+            if is_attacker(name):
+                heard = LIMITED & self.heard.get(name, Counter()).keys()
+                if not (use.cpu_seconds or use.refused or heard):
+                    wrong.append(f"nothing of what {name} did is on its account, and it was never refused")
+            elif use.refused:
+                wrong.append(f"{name} is honest, and was refused {use.refused} times")
+            elif use.cpu_seconds > usual:
+                wrong.append(f"{name} has {use.cpu_seconds:.2f} processor seconds on its account: not all are its own")
         used = sum(round.cpu["workers"] for round in self.rounds)
-        accounted = sum(use.cpu_seconds for use in self.uses.values())
+        accounted = sum(use.cpu_seconds for name, use in self.uses.items() if name != PARSED)
         if accounted < ACCOUNTED_SHARE * used:
             wrong.append(f"of {used:.1f} processor seconds of the workers {accounted:.1f} are on an account")
         return wrong

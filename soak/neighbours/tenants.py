@@ -41,6 +41,11 @@ def is_attacker(name: str) -> bool:
     return name.startswith("attacker-")
 
 
+def is_neighbour(name: str) -> bool:
+    """By its name."""
+    return name.startswith("neighbour")
+
+
 def cast_of(folder: Path, attacks: tuple[str, ...]) -> dict[str, list[Tenant]]:
     """Everybody: `honest` are measured, `neighbours` and `attackers` are beside them, in turn."""
     names = {

@@ -42,7 +42,7 @@ def test_without_accounts_it_does_not_hold() -> None:
     run = soaked("--accounts", "off", "--attacks", "reads", "keys")
 
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "on its account, and an honest tenant" in run.stdout
+    assert "processor seconds of the workers 0.0 are on an account" in run.stdout
 
 
 def a_round(kind: str, p99: float = 0.01, **changes: object) -> Round:
@@ -55,7 +55,8 @@ def good(*ratios: float) -> Outcome:
     """An outcome that holds, unless the ratios are too high."""
     rounds = [one for ratio in ratios or (1.0,) for one in (a_round("honest"), a_round("attack", 0.01 * ratio))]
     used = sum(one.cpu["workers"] for one in rounds)
-    uses = {"honest0": Use(0.1, 0), "attacker-reads": Use(used, 0), "attacker-keys": Use(0.0, 3)}
+    uses = {"honest0": Use(0.2, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(used, 0)}
+    uses["attacker-keys"] = Use(0.0, 3)
     return Outcome(rounds=rounds, effects=judge({"a": 1}, {"a"}, {"a"}), uses=uses)
 
 
@@ -79,9 +80,10 @@ def test_each_thing_that_is_wrong_is_enough() -> None:
         {"effects": None},
         {"rounds": [a_round("honest"), a_round("attack", memory=Memory(5000, 130))]},
         {"rounds": [a_round("attack", memory=Memory(60 + 40 * number, 130)) for number in range(6)]},
-        {"uses": {"honest0": Use(0.1, 1), "attacker-reads": Use(9.0, 0)}},
-        {"uses": {"honest0": Use(5.0, 0), "attacker-reads": Use(4.0, 0)}},
-        {"uses": {"honest0": Use(0.1, 0), "attacker-reads": Use(0.5, 0)}},
+        {"uses": {"honest0": Use(0.2, 1), "neighbour0": Use(0.1, 0), "attacker-reads": Use(9.0, 0)}},
+        {"uses": {"honest0": Use(5.0, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(4.0, 0)}},
+        {"uses": {"honest0": Use(0.2, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(0.5, 0)}},
+        {"uses": {"honest0": Use(0.2, 0), "attacker-reads": Use(0.0, 0), "attacker-keys": Use(9.0, 0)}},
         {"rounds": []},
     ):
         outcome = good()
@@ -90,7 +92,7 @@ def test_each_thing_that_is_wrong_is_enough() -> None:
         changed.append(outcome.holds)
 
     assert good().holds
-    assert changed == [False] * 10
+    assert changed == [False] * 11
 
 
 def test_a_connection_that_was_closed_is_use_that_was_limited() -> None:

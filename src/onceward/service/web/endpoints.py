@@ -22,10 +22,11 @@ from onceward._core.canonical import parse_json
 from onceward._core.errors import BodyTooLarge, OncewardError, RequestInvalid
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
-from onceward.http.server.thread_offload import offload_if_large
+from onceward.http.server.thread_offload import HEAVY_BYTES, offload_if_large
 from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
+from onceward.service.web.json_shape import check_shape
 from onceward.service.web.problems import (
     MediaTypeUnsupported,
     MethodNotAllowed,
@@ -186,6 +187,8 @@ class _Handler:
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
+    if len(read) > HEAVY_BYTES:
+        check_shape(read)
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
