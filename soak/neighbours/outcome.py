@@ -86,6 +86,8 @@ class Outcome:
     """What attackers were answered, by tenant."""
     effects: Verdict | None = None
     """The honest tenants' writes, counted in their files."""
+    used: dict[str, float] = field(default_factory=dict)
+    """Processor seconds of the service and of its workers, from the first request to the last."""
     uses: dict[str, Use] = field(default_factory=dict)
     """What everybody's account said at the end."""
 
@@ -140,10 +142,13 @@ class Outcome:
                 wrong.append(f"{name} is honest, and was refused {use.refused} times")
             elif use.cpu_seconds > usual:
                 wrong.append(f"{name} has {use.cpu_seconds:.2f} processor seconds on its account: not all are its own")
-        used = sum(round.cpu["workers"] for round in self.rounds)
-        accounted = sum(use.cpu_seconds for name, use in self.uses.items() if name != PARSED)
-        if accounted < ACCOUNTED_SHARE * used:
-            wrong.append(f"of {used:.1f} processor seconds of the workers {accounted:.1f} are on an account")
+        accounted = sum(use.cpu_seconds for use in self.uses.values())
+        least = ACCOUNTED_SHARE * self.used.get("workers", 0.0)
+        most = sum(self.used.values()) + HONEST_SECONDS
+        if not least <= accounted - self.uses.get(PARSED, Use(0.0, 0)).cpu_seconds:
+            wrong.append(f"{accounted:.1f} processor seconds are on an account; the workers alone have used more")
+        if accounted > most:
+            wrong.append(f"{accounted:.1f} processor seconds are on an account, and {most:.1f} were used")
         return wrong
 
     @property

@@ -30,6 +30,7 @@ from soak.subject import judge
 
 LEAD_SECONDS = 1.0
 """Neighbours begin before what is measured, and end after it."""
+WARM_SECONDS = 2.0
 SAMPLE_SECONDS = 0.2
 CALM_SHARE = 0.1
 """Of one core: less than that is calm."""
@@ -78,14 +79,16 @@ class Neighbours:
             cast = await asyncio.to_thread(cast_of, self._folder, settings.attacks)
             everybody = [one for some in cast.values() for one in some]
             port = int(self._service.address.rpartition(":")[2])
+            before = self._cpu()
             await furnish(port, everybody)
             senders = [await _sender(stack, port, everybody, settings) for _ in range(2)]
-            await self._round(senders, cast["honest"], cast["neighbours"], "honest", 3.0)  # To warm up.
+            await self._round(senders, cast["honest"], cast["neighbours"], "honest", WARM_SECONDS)
             self.outcome.rounds.clear()
             for _ in range(settings.pairs):
                 await self._round(senders, cast["honest"], cast["neighbours"], "honest", settings.seconds)
                 await self._round(senders, cast["honest"], cast["attackers"], "attack", settings.seconds)
             await self._calm()
+            self.outcome.used = _since(before, self._cpu())
             self.outcome.uses = {one.name: await _use(port, one) for one in everybody}
             await asyncio.to_thread(self._service.stop)
         self.outcome.effects = judge(self._effects(cast["honest"]), self._acknowledged, self._sent)
@@ -106,7 +109,7 @@ class Neighbours:
             if (memory := self._service.memory()) is not None:
                 peak = Memory(*map(max, peak, memory))
         seen, theirs = measured.result(), beside.result()
-        cpu = {name: used - before[name] for name, used in self._cpu().items()}
+        cpu = _since(before, self._cpu())
         cpu |= {"honest senders": seen["cpu"], "other senders": theirs["cpu"]}
         self._acknowledged.update(seen["acknowledged"])
         self._sent.update(seen["sent"])
@@ -195,6 +198,10 @@ def _few_handles() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+def _since(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
+    return {name: used - before[name] for name, used in now.items()}
 
 
 async def _use(port: int, tenant: Tenant) -> Use:

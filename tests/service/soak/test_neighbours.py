@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -38,11 +39,11 @@ def test_nothing_of_the_honest_fails_and_everybody_has_its_own_account() -> None
 
 @pytest.mark.slow
 def test_without_accounts_it_does_not_hold() -> None:
-    """The control: a service in which nobody's use is limited or written down."""
-    run = soaked("--accounts", "off", "--attacks", "reads", "keys")
+    """The control: a service in which everybody's use is on the account of all, and limited by nothing."""
+    run = soaked("--accounts", "off", "--attacks", "keys", "databases")
 
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "processor seconds of the workers 0.0 are on an account" in run.stdout
+    assert re.search(r"account: [0-9.]+ processor seconds are on an account, and [0-9.]+ were used", run.stdout)
 
 
 def a_round(kind: str, p99: float = 0.01, **changes: object) -> Round:
@@ -54,10 +55,12 @@ def a_round(kind: str, p99: float = 0.01, **changes: object) -> Round:
 def good(*ratios: float) -> Outcome:
     """An outcome that holds, unless the ratios are too high."""
     rounds = [one for ratio in ratios or (1.0,) for one in (a_round("honest"), a_round("attack", 0.01 * ratio))]
-    used = sum(one.cpu["workers"] for one in rounds)
+    used = 4.0
     uses = {"honest0": Use(0.2, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(used, 0)}
     uses["attacker-keys"] = Use(0.0, 3)
-    return Outcome(rounds=rounds, effects=judge({"a": 1}, {"a"}, {"a"}), uses=uses)
+    return Outcome(
+        rounds=rounds, effects=judge({"a": 1}, {"a"}, {"a"}), uses=uses, used={"service": 1.0, "workers": used}
+    )
 
 
 def test_the_median_of_the_ratios_is_judged() -> None:
@@ -84,6 +87,8 @@ def test_each_thing_that_is_wrong_is_enough() -> None:
         {"uses": {"honest0": Use(5.0, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(4.0, 0)}},
         {"uses": {"honest0": Use(0.2, 0), "neighbour0": Use(0.1, 0), "attacker-reads": Use(0.5, 0)}},
         {"uses": {"honest0": Use(0.2, 0), "attacker-reads": Use(0.0, 0), "attacker-keys": Use(9.0, 0)}},
+        {"used": {"service": 1.0, "workers": 1.0}},
+        {"used": {"service": 1.0, "workers": 20.0}},
         {"rounds": []},
     ):
         outcome = good()
@@ -92,7 +97,7 @@ def test_each_thing_that_is_wrong_is_enough() -> None:
         changed.append(outcome.holds)
 
     assert good().holds
-    assert changed == [False] * 11
+    assert changed == [False] * 13
 
 
 def test_a_connection_that_was_closed_is_use_that_was_limited() -> None:
