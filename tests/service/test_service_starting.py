@@ -208,6 +208,7 @@ WRONG: dict[str, list[Any]] = {
     "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
     "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],
+    "seal_keys": ["/no/such/file"], "sealed_only": ["maybe", 1, "true"],
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
             /mcp              the same for agents, if it is switched on
@@ -39,8 +40,11 @@ from onceward._core.errors import (
     QuotaExceeded,
     TokenInvalid,
 )
+from onceward._core.sealing import make_sealer
 from onceward._core.terms import apply_options
+from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
+from onceward.gate.sealed_store import SealedStore
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, Profile, profile
@@ -64,6 +68,8 @@ from onceward.protocol.errors import (
 )
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.decisions.app import GROUP as DECISIONS
+from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -75,6 +81,7 @@ from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
+from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
@@ -131,10 +138,16 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     url = store_url_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
+        seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
+        if seal is not None:
+            stack.callback(seal.close)
+        sealer = make_sealer(seal, sealed_only=settings.sealed_only)
         store = open_store(url)
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        decision_log = await asyncio.to_thread(DecisionLog.open, url)
+        stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
         access = await AsyncAccess.open(
             url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
@@ -149,6 +162,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            seal=seal,
+            sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
         journal = open_service_journal(url) if settings.journal == "on" else None
@@ -162,16 +177,18 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         observer = None if journal is None else JournalObserver(journal)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
-        ledger = await stack.enter_async_context(open_service_ledger(url, settings))
+        ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         sql, records = (
             SqlApp(engine, authenticator, profile=chosen, price=settings.price),
-            RecordsApp(store, authenticator),
+            RecordsApp(store if sealer is None else SealedStore(store, sealer), authenticator, decision_log),
         )
-        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        decided = DecisionsApp(decision_log, authenticator)
+        hooks = HooksApp(await _inbox(url, settings, stack, seal), authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
+            (DECISIONS, decided.endpoints(), decided.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
         ]
@@ -181,7 +198,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         app = _compose(chosen, apps, access)
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
+
+
+def _tenant_seal(url: str, path: str) -> TenantSeal:
+    from onceward.gate import Sealed  # Here: it needs a package that only those have who seal.
+
+    return open_tenant_seal(url, Sealed.from_file(path), create=True)
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
@@ -232,11 +255,11 @@ def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
     app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
 
 
-async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
         _make_importable(settings.hooks_path)
-    inbox = AsyncInbox(url, stored_sources=True)
+    inbox = AsyncInbox(url, stored_sources=True, seal=seal, sealed_only=settings.sealed_only)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
@@ -283,12 +306,18 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _first_token(access: AsyncAccess) -> NewToken | None:
+async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewToken | None:
     """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
-    await access.create_tenant(FIRST_TENANT)
-    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+    operator = Operator("onceward serve", SERVICE, "there was no tenant")
+    about = Decision("tenant.create", f"tenant {FIRST_TENANT}", operator, tenant=FIRST_TENANT)
+    with decision_log.deciding(about):  # Before the first request: nobody waits for this.
+        await access.create_tenant(FIRST_TENANT)
+    with decision_log.deciding(about._replace(action="token.create", environment="test")) as made:
+        new = await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+        made.after = None if new is None else {"id": new.view.id, "role": str(new.view.role)}
+    return new
 
 
 def _make_importable(folder: str) -> None:

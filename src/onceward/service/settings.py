@@ -70,6 +70,10 @@ class Settings:
     """A folder from which webhook handlers can be imported, besides installed packages."""
     mcp: bool = False
     """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
+    seal_keys: str = ""
+    """A file of keys, one on each line: results are stored sealed, under keys of each tenant's own that these seal."""
+    sealed_only: bool = False
+    """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
     log_level: str = "info"
@@ -195,6 +199,10 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         refuse("relay", "a TOML file with endpoints")
     if made.hooks_path and not Path(made.hooks_path).is_dir():
         refuse("hooks_path", "a folder")
+    if made.seal_keys and not Path(made.seal_keys).is_file():
+        refuse("seal_keys", "a file with keys, one on each line")
+    if made.sealed_only and not made.seal_keys:
+        raise ConfigurationError(f"{sources.get('sealed_only', 'sealed_only')} needs seal_keys, too")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store:

@@ -66,6 +66,9 @@ CODES: Final[dict[str, Verdict]] = {
     "in_doubt": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "store_forgot": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "sequence_forgotten": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    # A result or a failure is stored, and cannot be read.
+    "seal_broken": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    "seal_key_missing": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
     "recorded_failure": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     "handler_failed": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     # It ran.

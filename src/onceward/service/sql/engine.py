@@ -111,6 +111,8 @@ class SqliteEngine:
         readers: int = READERS,
         environment: Environment = REAL,
         worker_command: Sequence[str] = COMMAND,
+        seal: TenantKeys | None = None,
+        sealed_only: bool = False,
         **terms: Unpack[KeyTerms],
     ) -> None:
         options = key_options(terms)
@@ -119,7 +121,8 @@ class SqliteEngine:
         self._limits = limits
         self._environment = environment
         self._closed = False
-        settings = {"limits": limits.document(), "options": options}
+        self._seal, self._sealed_only = seal, sealed_only
+        settings = {"limits": limits.document(), "options": options, "sealed": seal is not None}
         self._write_queues = [JobQueue(limits) for _ in range(writers)]
         self._read_queue = JobQueue(limits)
         kinds = [(queue, "writer", limits.group_length) for queue in self._write_queues]
@@ -258,11 +261,22 @@ class SqliteEngine:
     def _writer_of(self, path: str) -> JobQueue:
         return self._write_queues[crc32(path.encode()) % len(self._write_queues)]
 
+    async def _keys_for(self, seal: TenantKeys, request: SqlRequest | None) -> str:
+        """What a worker has to know to seal the record of a request, as JSON; nothing if there will be no record."""
+        if request is None or request.identity is None:
+            return ""
+        keys = seal.remembered_keys(request.identity.scope)
+        if keys is None:
+            loop = asyncio.get_running_loop()
+            keys = await loop.run_in_executor(None, seal.keys_for, request.identity.scope)
+        return json_text({"keys": list(keys), "only": self._sealed_only})
+
     async def _ask(self, queue: JobQueue, path: str, what: str, request: SqlRequest | None = None) -> Any:
         if self._closed:
             raise EngineClosed
         if not self._tasks:
             self._tasks = [asyncio.create_task(supervisor.run()) for supervisor in self._supervisors]
+        seal = "" if self._seal is None else await self._keys_for(self._seal, request)
         job = WorkerJob(
             path,
             what,
@@ -270,9 +284,20 @@ class SqliteEngine:
             self._environment.monotonic(),
             request,
             json_text(request.document()) if request is not None else "",
+            seal=seal,
         )
         queue.put(job)
         return await job.future
+
+
+class TenantKeys(Protocol):
+    """Where the keys of a tenant come from, by a scope of the tenant's."""
+
+    def remembered_keys(self, scope: str) -> tuple[str, ...] | None:
+        """The keys, if they are at hand."""
+
+    def keys_for(self, scope: str) -> tuple[str, ...]:
+        """The keys, asked for if need be. It may block."""
 
 
 def _characters(statement: SqlStatement | tuple[str, Params] | str) -> int:

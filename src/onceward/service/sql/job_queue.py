@@ -33,6 +33,8 @@ class WorkerJob:
     """Whether it is not to share a transaction: a worker has died with it."""
     deaths: int = 0
     """How many workers died while they ran it."""
+    seal: str = field(default="", repr=False)
+    """The keys that its record is sealed under, as JSON: secrets, which go to the worker and nowhere else."""
 
     @property
     def repeatable(self) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
-from onceward.gate import Gate
+from onceward.gate import Gate, Sealed
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
@@ -107,6 +107,9 @@ class WritableDatabase:
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, Gate] = OrderedDict()
         self._since_purge = 0
+        self._seal: Sealed | None = None
+        self._sealed_only = False
+        self._seal_keys: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -114,6 +117,16 @@ class WritableDatabase:
         if self._main_gate is not None:
             self._main_gate.close()
         self.store.close()
+
+    def seal_with(self, keys: Sequence[str], *, sealed_only: bool = False) -> None:
+        """Seal records under the first of these keys from now on, and open them with all."""
+        if self._seal is None:
+            self._seal, self._sealed_only = Sealed(*keys), sealed_only
+            self._main_gate = None
+            self._gates.clear()
+        elif tuple(keys) != self._seal_keys:
+            self._seal.use(*keys)
+        self._seal_keys = tuple(keys)
 
     def group(self, requests: Sequence[SqlRequest]) -> list[RequestOutcome]:
         """
@@ -236,6 +249,8 @@ class WritableDatabase:
                     environment=self._environment,
                     in_flight="refuse",
                     result_bytes_max=self.limits.value_bytes,
+                    seal=self._seal,
+                    sealed_only=self._sealed_only,
                     **self._options,
                 )
             gate = self._main_gate.scoped(scope)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.gate.seal_keys import import_ciphers
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.service.sql.database_files import create_file, drop_file, file_identity
 from onceward.service.sql.frame_reader import read_frame
@@ -89,9 +90,12 @@ class DatabaseWriter:
     def __init__(self, limits: Limits, options: dict[str, Any], progress: ProgressPage) -> None:
         self.databases = OpenDatabases(limits, lambda path: WritableDatabase(path, limits, options, watcher=progress))
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run a group of requests."""
-        outcomes = self.databases.get(path).group(requests)
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run a group of requests, whose records are sealed under these keys."""
+        database = self.databases.get(path)
+        if seal is not None:
+            database.seal_with(seal["keys"], sealed_only=seal["only"])
+        outcomes = database.group(requests)
         if any(isinstance(outcome, StoreUnavailable | OutcomeUnknown) for outcome in outcomes):
             self.databases.close(path)  # The disk failed: what a connection remembers of it is no longer certain.
         return outcomes
@@ -118,8 +122,8 @@ class DatabaseReader:
         self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits))
         self._progress = progress
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run requests one after the other."""
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run requests one after the other. No record is read, so nothing is opened."""
         database = self.databases.get(path)
         outcomes = []
         for number, request in enumerate(requests):
@@ -164,6 +168,8 @@ def serve(link: socket.socket, progress: ProgressPage) -> None:
     stream = SocketStream(link)
     settings = read_frame(stream)
     limits = Limits(**settings["limits"])
+    if settings.get("sealed"):
+        import_ciphers()  # Before the limits: it is a library of some size.
     apply_limits(limits)
     worker: DatabaseWriter | DatabaseReader = (
         DatabaseWriter(limits, settings["options"], progress)
@@ -188,7 +194,7 @@ def _response_frames(
     path = Path(order["path"])
     try:
         if requests:
-            outcomes = worker.group(path, requests)
+            outcomes = worker.group(path, requests, order.get("seal"))
             return [pack(_response(outcome)) for outcome in outcomes]
         return [pack({"value": getattr(worker, order["what"])(path)})]
     except OncewardError as error:

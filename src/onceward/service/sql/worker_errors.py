@@ -33,6 +33,7 @@ _PLAIN: dict[str, type[OncewardError]] = {
         *(core_errors.Expired, core_errors.NotReplayable, core_errors.IllegalMove, core_errors.RetryTransaction),
         *(core_errors.StoreUnavailable, core_errors.StoreContended, core_errors.StoreFull, core_errors.StoreCorrupt),
         *(core_errors.RecordRefused, core_errors.SchemaMismatch, core_errors.OutcomeUnknown),
+        *(core_errors.SealBroken, core_errors.SealKeyMissing),
         *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
     )
 }

@@ -140,7 +140,9 @@ class WorkerSupervisor:
         first = jobs[0]
         requests = ",".join(job.text for job in jobs)
         head = f'"group":{self._groups},"path":{json_text(first.path)},"what":{json_text(first.what)}'
-        frame = packed(f'{{{head},"requests":[{requests}]}}')
+        # All of one database, so of one tenant. The last of them has looked for its keys last.
+        seal = next((f',"seal":{job.seal}' for job in reversed(jobs) if job.seal), "")
+        frame = packed(f'{{{head}{seal},"requests":[{requests}]}}')
         try:
             self._link.write(frame)
             await self._link.drain()
