@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,11 @@ class Served:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
-        """Start one, and wait until it listens."""
-        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+    def started(
+        cls, folder: Path, *flags: str, program: Sequence[str] = ("-m", "onceward"), **environment: str
+    ) -> Served:
+        """Start one, and wait until it listens. `program`: what to run in place of the command itself."""
+        command = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder

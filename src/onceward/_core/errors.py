@@ -52,8 +52,8 @@ Every error of Onceward: what happened, whose fault it is, and what a caller may
     +-- TargetRefused         a webhook's URL is not a public address  never: use a public https URL
     +-- TokenInvalid          this token is not valid                  never: use one that is valid
     +-- Forbidden             this token may not do that               never: use one that may
-    +-- BalanceExhausted      the prepaid balance does not cover it    never now: top up, then the same key
-    +-- QuotaExceeded         the tenant's quota is used up            never now: make room, then the same key
+    +-- BalanceExhausted      the prepaid balance does not cover it    same key, after a top-up
+    +-- QuotaExceeded         the tenant's quota is used up            same key, once there is room
 
 Every error has these attributes: `code` (stable, the same word on HTTP and in the CLI), `fault`, `retry` and, when
 known, `retry_after_seconds` and `retry_at`. `key`, `digest`, `fence`, `operation` and `first_at` say which operation it

@@ -44,11 +44,14 @@ _LEFT = object()
 
 def _create(args: argparse.Namespace) -> int:
     """Make a tenant."""
-    records, size = (None if limit is _LEFT else limit for limit in (args.records, args.bytes))
+    given = (args.records, args.bytes, args.databases)
+    records, size, databases = (None if limit is _LEFT else limit for limit in given)
     with open_access(args, create=True) as access:
         before = access.tenant(args.name)
         with _deciding_about(args, "tenant.create", before) as made:
-            is_new = access.create_tenant(args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size)
+            is_new = access.create_tenant(
+                args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size, quota_databases=databases
+            )
             made.after = {"new": is_new, **_facts(access.tenant(args.name))}
         if not is_new:
             print_note(f"there is a tenant {args.name} already; it was left as it is")
@@ -131,16 +134,19 @@ def _balance(document: dict[str, Any]) -> str:
 
 def _quota(args: argparse.Namespace) -> int:
     """Set limits."""
-    if args.records is _LEFT and args.bytes is _LEFT:
-        raise exit_codes.UsageError("no limit was given. Add --records N, --bytes N, or both; `none` removes a limit")
+    if args.records is _LEFT and args.bytes is _LEFT and args.databases is _LEFT:
+        raise exit_codes.UsageError(
+            "no limit was given. Add --records N, --bytes N, --databases N, or several; `none` removes a limit"
+        )
     with open_access(args) as access:
         found = _find_tenant(access, args.name)
         records = found.quota_records if args.records is _LEFT else args.records
         size = found.quota_bytes if args.bytes is _LEFT else args.bytes
+        databases = found.quota_databases if args.databases is _LEFT else args.databases
         with _deciding_about(args, "tenant.quota", found) as made:
-            if not access.set_quota(args.name, records=records, bytes=size):
+            if not access.set_quota(args.name, records=records, bytes=size, databases=databases):
                 raise _no_such(args.name)
-            made.after = {"quotaRecords": records, "quotaBytes": size}
+            made.after = {"quotaRecords": records, "quotaBytes": size, "quotaDatabases": databases}
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
 
@@ -243,6 +249,7 @@ def _print_tenant(tenant: Tenant, *, as_json: bool) -> int:
                 ("reserved", format_units(tenant.reserved) if tenant.reserved else None),
                 ("records", _of(tenant.used_records, tenant.quota_records)),
                 ("bytes", _of(tenant.used_bytes, tenant.quota_bytes)),
+                ("databases", None if tenant.quota_databases is None else f"at most {tenant.quota_databases:,}"),
                 ("counted at", format_instant(tenant.counted_at) if limited else None),
                 ("tokens", tenant.tokens),
                 ("being erased since", format_instant(tenant.erasing_at)),
@@ -264,7 +271,14 @@ _TENANT = Argument("name", "the tenant: a-z, 0-9, '.', '_' and '-'", metavar="NA
 _QUOTAS = (
     Argument("--records", "how many records it may hold, or none for no limit", metavar="N", type=quota, default=_LEFT),
     Argument(
-        "--bytes", "how many bytes of stored results, or none for no limit", metavar="N", type=quota, default=_LEFT
+        "--bytes",
+        "how many bytes of databases and results, or none for no limit",
+        metavar="N",
+        type=quota,
+        default=_LEFT,
+    ),
+    Argument(
+        "--databases", "how many databases, or none for what the service allows", metavar="N", type=quota, default=_LEFT
     ),
 )
 
@@ -322,7 +336,7 @@ COMMANDS = (
     ),
     Command(
         name="tenant quota",
-        summary="set how many records and bytes a tenant may hold",
+        summary="set how many records, bytes and databases a tenant may hold",
         run=_quota,
         arguments=(_TENANT, *_QUOTAS, *DECIDING, STORE),
         examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),

@@ -6,6 +6,7 @@
             /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /v1/usage         what a tenant has used and has left
             /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
@@ -21,7 +22,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 from starlette.applications import Starlette
@@ -67,7 +68,8 @@ from onceward.protocol.errors import (
     VerificationPending,
 )
 from onceward.runtime.environment import REAL
-from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access.access_tables import OtherUsage
 from onceward.service.decisions.app import GROUP as DECISIONS
 from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import GROUP as HOOKS
@@ -88,7 +90,10 @@ from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.usage.app import GROUP as USAGE
+from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
@@ -149,11 +154,9 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         decision_log = await asyncio.to_thread(DecisionLog.open, url)
         stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
-        access = await AsyncAccess.open(
-            url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
-        )
+        usage: list[OtherUsage] = [partial(measure_usage, databases)]
+        access = await _access(url, settings, usage)
         stack.push_async_callback(access.close)
-        await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = SqliteEngine(
             databases,
@@ -174,23 +177,29 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
+        allowance = Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
+        accounts = Accounts(REAL.monotonic, allowance)
         observer = None if journal is None else JournalObserver(journal)
-        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         sql, records = (
-            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
+            SqlApp(engine, authenticator, profile=chosen, **_prices(settings)),
             RecordsApp(store if sealer is None else SealedStore(store, sealer), authenticator, decision_log),
         )
         decided = DecisionsApp(decision_log, authenticator)
-        hooks = HooksApp(await _inbox(url, settings, stack, seal), authenticator)
+        inbox = await _inbox(url, settings, stack, seal)
+        usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
+        hooks = HooksApp(inbox, authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        shown = UsageApp(authenticator, **_prices(settings))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
             (DECISIONS, decided.endpoints(), decided.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
+            (USAGE, shown.endpoints(), shown.app()),
         ]
         if journal is not None:
             noted = JournalApp(journal, authenticator)
@@ -205,6 +214,39 @@ def _tenant_seal(url: str, path: str) -> TenantSeal:
     from onceward.gate import Sealed  # Here: it needs a package that only those have who seal.
 
     return open_tenant_seal(url, Sealed.from_file(path), create=True)
+
+
+class _Prices(TypedDict):
+    """What things cost, and how many databases there may be."""
+
+    price: int
+    charge_failed: bool
+    databases_max: int
+
+
+def _prices(settings: Settings) -> _Prices:
+    return {
+        "price": settings.price,
+        "charge_failed": settings.charge_failed == "on",
+        "databases_max": settings.databases_max,
+    }
+
+
+async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> AsyncAccess:
+    """Tokens, tenants and balances. `usage` measures what tenants hold elsewhere; more may be added to it later."""
+    access = await AsyncAccess.open(
+        url,
+        scope_by=settings.scope_by,
+        create=True,
+        elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
+        ran=partial(find_ran, Path(settings.folder) / DATABASES),
+    )
+    try:
+        await access.check()
+    except BaseException:
+        await access.close()
+        raise
+    return access
 
 
 def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:

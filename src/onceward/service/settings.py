@@ -38,10 +38,18 @@ class Settings:
     """How long a result is replayed to retries."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
+    charge_failed: str = "on"
+    """Whether a statement that ran and failed (a time-out, a constraint) costs its price (`on`), or nothing (`off`)."""
     statement_seconds: float = 5.0
     """How long a statement may run."""
     database_bytes: int = 1 << 30
     """How large a database may be."""
+    databases_max: int = 10_000
+    """How many databases a tenant may have, unless its own quota says otherwise."""
+    cpu_per_second: float = 0.5
+    """Processor seconds that each tenant may use in a second, for as long as it likes."""
+    cpu_burst: float = 20.0
+    """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
@@ -156,6 +164,9 @@ _ABOVE_ZERO = (
     "retain",
     "statement_seconds",
     "database_bytes",
+    "databases_max",
+    "cpu_per_second",
+    "cpu_burst",
     "writers",
     "readers",
     "flood_burst",
@@ -165,6 +176,7 @@ _ABOVE_ZERO = (
 )
 _CHOICES = {
     "scope_by": ("tenant", "token"),
+    "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),

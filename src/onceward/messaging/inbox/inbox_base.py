@@ -33,7 +33,7 @@ from onceward.messaging.inbox.source import Source, warn_of_short_secret
 from onceward.messaging.inbox.stored_sources import StoredSources
 from onceward.messaging.inbox.workers import Workers
 from onceward.runtime.environment import REAL, Environment
-from onceward.stores.tables import Flow, TablesRunner, open_tables, transact
+from onceward.stores.tables import Flow, TablesRunner, open_tables, read_tables, transact
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -90,6 +90,10 @@ class InboxBase:
             warn_of_short_secret(placed.name)
         self._sources[source.name] = placed
 
+    def usage(self) -> list[tuple[str, int, int]]:
+        """What each scope holds: (scope, events, bytes)."""
+        return self._tables.run(read_tables(event_table.count_events))
+
     def _begin_work(self, threads: int) -> Workers:
         workers = Workers(self._processor, self._tables, self._known, self._environment, threads)
         self._workers.append(workers)
@@ -124,6 +128,9 @@ class InboxBase:
     def _receive(self, name: str, headers: Headers, body: bytes) -> Flow[ReceivedEvent]:
         source = yield from self._found(name)
         return (yield from event_receiver.receive(source, headers, body, self._environment, self._sealer))
+
+    def _scope_of(self, name: str) -> Flow[str]:
+        return (yield from self._found(name)).scope
 
     def _found(self, name: str) -> Flow[Source]:
         source = self._sources.get(name)

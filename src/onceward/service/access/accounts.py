@@ -169,18 +169,30 @@ class Account:
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
         """Hold something until the work is over; `RateLimitError` if that is too much now."""
+        found = self.try_hold(resource, amount)
+        if found is not None:
+            return found
+        raise self.refusal(
+            f"too much at once: this tenant or address has {self._held[resource]} {_WORDS[resource]}, needs {amount} "
+            f"more and may have {self.limit_of(resource)} now; nothing was run. Send it again when some of them have "
+            "ended",
+            HELD_WAIT_SECONDS,
+        )
+
+    def try_hold(self, resource: Resource, amount: int = 1) -> Hold | None:
+        """Hold something until the work is over; None if that is too much now."""
         with self._pool.guard:
-            limit, held = self.limit_of(resource), self._held[resource]
-            if held + amount > limit:
-                self._refused += 1
-                raise RateLimitError(
-                    f"too much at once: this tenant or address has {held} {_WORDS[resource]}, needs {amount} more and "
-                    f"may have {limit} now; nothing was run. Send it again when some of them have ended",
-                    retry_after_seconds=HELD_WAIT_SECONDS,
-                )
+            if self._held[resource] + amount > self.limit_of(resource):
+                return None
             self._held[resource] += amount
             self._pool.held[resource] += amount
         return Hold(self, resource, amount)
+
+    def refusal(self, message: str, wait_seconds: float) -> RateLimitError:
+        """The error that asks for a pause; it is counted."""
+        with self._pool.guard:
+            self._refused += 1
+        return RateLimitError(message, retry_after_seconds=wait_seconds)
 
     def return_held(self, resource: Resource, amount: int) -> None:
         """For `Hold`."""

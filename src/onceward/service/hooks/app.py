@@ -7,6 +7,7 @@ address, as whoever has no valid token is; a right one is never slowed.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
@@ -15,12 +16,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onceward._core.errors import OncewardError, SignatureInvalid, SourceUnknown
+from onceward._core.errors import (
+    ConfigurationError,
+    OncewardError,
+    QuotaExceeded,
+    RateLimitError,
+    SignatureInvalid,
+    SourceUnknown,
+)
 from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
 from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
+from onceward.messaging.inbox.event_table import EVENT_BYTES
+from onceward.service.access import tenant_of
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import EXCEPTION_HANDLERS, ApiEndpoint, read_body
-from onceward.service.web.problems import error_response, starlette_response
+from onceward.service.web.problems import error_response, log, starlette_response
 
 GROUP = "Hooks"
 PATH = "/hooks/{source}"
@@ -64,7 +74,33 @@ class HooksApp:
 
     async def _receive(self, request: Request, body: bytes) -> ReceivedEvent:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+        source = request.path_params["source"]
         try:
-            return await self._inbox.receive(request.path_params["source"], headers, body)
+            return await self._within_quota(source, len(body), lambda: self._inbox.receive(source, headers, body))
         except (SignatureInvalid, SourceUnknown) as error:
             raise self._authenticator.counted(request, error) from None
+
+    async def _within_quota(
+        self, source: str, size: int, receive: Callable[[], Awaitable[ReceivedEvent]]
+    ) -> ReceivedEvent:
+        """Receive within what the tenant of the source may hold; a sender that is refused comes again."""
+        access, made = self._authenticator.access, 0
+        tenant = tenant_of(await self._inbox.source_scope(source))
+        try:
+            room = None if tenant is None else await access.admit(tenant, bytes=size + EVENT_BYTES)
+        except ConfigurationError:
+            room = None  # Its scope is nobody's who is known here, so nobody has a quota.
+        except QuotaExceeded as full:
+            # Whose quota it is, and how large, is none of the sender's business.
+            log.warning("%s: an event was refused, and is to come again later: %s", source, full)
+            raise RateLimitError(
+                "there is no room for more events of this source now; nothing was stored. Send it again later",
+                retry_after_seconds=full.retry_after_seconds,
+            ) from None
+        try:
+            received = await receive()
+            made = int(not received.duplicate)
+            return received
+        finally:
+            if room is not None:
+                access.settle_room(room, records=room.records * made, bytes=(room.bytes or 0) * made)

@@ -27,6 +27,7 @@ class Ledger:
 
     def __init__(self, tables: LedgerTables, terms: LedgerTerms) -> None:
         self.flows = LedgerFlows(terms)
+        self.tables = tables
         self._tables = TablesRunner.over(tables, "ledger")
 
     @classmethod

@@ -28,6 +28,7 @@ class AsyncLedger:
 
     def __init__(self, tables: LedgerTables, terms: LedgerTerms) -> None:
         self.flows = LedgerFlows(terms)
+        self.tables = tables
         self._tables = AsyncTablesRunner.over(tables, "ledger")
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from onceward._core.display_text import json_kind
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.protocol.sql_values import Value, blob_to_json, json_text, to_sqlite
+from onceward.service.sql.costs import NO_COST, SqlCost
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_statement
 
@@ -59,6 +60,8 @@ class SqlRequest(NamedTuple):
     """What else the key stands for, besides the statements."""
     replay_only: bool = False
     """Whether only a result that is there already may be returned."""
+    growth: int | None = None
+    """How many bytes it may add to what its database uses."""
 
     @property
     def reads(self) -> bool:
@@ -101,9 +104,20 @@ def build_request(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
+    growth: int | None = None,
 ) -> SqlRequest:
-    """A checked request; `SqlError` says what is wrong with it."""
-    taken = tuple(statements)
+    """A checked request; `SqlError` says what is wrong with it. Nothing has begun then."""
+    try:
+        plain = _checked(tuple(statements), limits, batch=batch)
+    except SqlError as error:
+        error.began = False
+        raise
+    return SqlRequest(plain, identity, readonly, batch, about, replay_only, growth)
+
+
+def _checked(
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...], limits: Limits, *, batch: bool
+) -> tuple[tuple[str, Any], ...]:
     if not taken or len(taken) > limits.statements:
         raise SqlError(
             SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
@@ -121,7 +135,7 @@ def build_request(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only)
+    return tuple(plain)
 
 
 def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
@@ -190,6 +204,8 @@ class SqlResult:
     document: dict[str, Any]
     replayed: bool = False
     """True: the first result under this key; the statement was not run now."""
+    cost: SqlCost = NO_COST
+    """What this call has used; a replay is cheap, and not free."""
 
     @property
     def columns(self) -> list[str]:
@@ -228,6 +244,8 @@ class SqlBatchResult:
 
     document: dict[str, Any]
     replayed: bool = False
+    cost: SqlCost = NO_COST
+    """What this call has used, all its statements together."""
 
     @property
     def results(self) -> list[SqlResult]:

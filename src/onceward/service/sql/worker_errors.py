@@ -19,6 +19,18 @@ class NotReplayed(OncewardError):
     code = "not_replayed"
 
 
+class SliceUsed(OncewardError):
+    """The request needs more time than it gets at once; it was undone, and is to run where that harms nobody."""
+
+    code = "slice_used"
+
+
+class NotRun(OncewardError):
+    """The time of its group was over before the request's turn; it is to be sent again."""
+
+    code = "not_run"
+
+
 _PLAIN: dict[str, type[OncewardError]] = {
     error.__name__: error
     for error in (

@@ -13,7 +13,9 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.server.profile import Profile
 from onceward.http.server.request_identity import RequestIdentity, identity_of
-from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
+from onceward.protocol.usage_header import CallUsage
+from onceward.runtime.environment import REAL
+from onceward.service.access import Accounts, AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.problems import RequestMalformed
 
@@ -37,9 +39,11 @@ class Authenticator:
         flood: FloodControl,
         trusted: Sequence[Network] = (),
         observer: CallObserver | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.access = access
         self.observer = observer
+        self.accounts = accounts or Accounts(REAL.monotonic)
         self._flood = flood
         self._trusted = trusted
 
@@ -78,6 +82,8 @@ class ApiCall:
         """What was sent, as the endpoint's own type; None if it takes nothing."""
         self.size = size
         """How many bytes that were."""
+        self.usage = CallUsage()
+        """What this call cost, and what is left: for its response's header, whatever the response is."""
 
     def path(self, name: str) -> str:
         """A part of the path."""

@@ -24,6 +24,7 @@ from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import HEAVY_BYTES, offload_if_large
 from onceward.protocol.errors import ResourceNotFound
+from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.json_shape import check_shape
@@ -138,6 +139,7 @@ class _Handler:
         on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
+        call: ApiCall | None = None
         try:
             # First who is calling: without a token nobody learns anything, not even whether the body is valid.
             caller = await self._authenticator.admit(request)
@@ -151,7 +153,8 @@ class _Handler:
                 raise ResourceNotFound
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
-            result = await endpoint.run(ApiCall(request, caller, body, size))
+            call = ApiCall(request, caller, body, size)
+            result = await endpoint.run(call)
             headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
             response = Response(msgspec.json.encode(result.value), result.status, headers)
         except OncewardError as error:
@@ -161,6 +164,8 @@ class _Handler:
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
+            if call is not None and response is not None and (used := call.usage.header()):
+                response.headers[USAGE_HEADER] = used
             if on_ended is not None:
                 on_ended(response, refused)
         return response
