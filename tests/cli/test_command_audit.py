@@ -56,7 +56,8 @@ LOOKS = (
 """What only looks, or is about code and not about a store."""
 
 UPKEEP = (
-    "records purge", "store init", "store migrate", "store install-functions", "relay init", "relay run", "migrate",
+    "records purge", "store init", "store migrate", "store install-functions", "store reseal",
+    "relay init", "relay run", "migrate",
 )  # fmt: skip
 """What changes a store without deciding anything: upkeep, tables, deliveries."""
 
@@ -297,7 +298,9 @@ def test_required_reasons_hold_for_every_command(customers: None, run: Any) -> N
     """
     Once the log requires them, a command without --reason does nothing and says what to add.
     """
-    assert run("audit", "reasons").out == "reasons are optional\n"
+    assert run("audit", "reasons").code == 2  # Asking makes no log.
+    assert run("audit", "reasons", "optional").out == "reasons are optional\n"
+    assert run("audit", "reasons", "required", "--store", "sqlite:///mistyped.db").code == 2
     assert run("audit", "reasons", "required").out == "reasons are required\n"
     refused = run("tenant", "quota", "acme", "--records", "1")
 

@@ -53,13 +53,29 @@ class Served:
 
     @classmethod
     def started(
-        cls, folder: Path, *flags: str, program: Sequence[str] = ("-m", "onceward"), **environment: str
+        cls,
+        folder: Path,
+        *flags: str,
+        program: Sequence[str] = ("-m", "onceward"),
+        before: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
+        **environment: str,
     ) -> Served:
-        """Start one, and wait until it listens. `program`: what to run in place of the command itself."""
-        command = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+        """
+        Start one, and wait until it listens.
+
+        `program` is what to run in place of the command itself; `before`, a command that starts it.
+        """
+        ours = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder)]
+        command = [*before, *ours, *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **environment},
+                cwd=folder,
+                pass_fds=pass_fds,
             )
         told = b""
         if process.stdout is None:

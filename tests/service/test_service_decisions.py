@@ -108,11 +108,14 @@ def test_a_tenant_sees_its_own_decisions_and_nobody_else(served: Served) -> None
         ):  # fmt: skip
             with log.deciding(Decision("tenant.quota", subject, clerk, tenant, environment)) as made:
                 made.after = {"quotaRecords": 5}
-    found = served.call("GET", "/v1/decisions", token=mine).document["decisions"]
+        with log.deciding(Decision("source.add", "crm", clerk, "seen-a", before={"handler": "our.code:crm"})):
+            pass
+    source, *found = served.call("GET", "/v1/decisions", token=mine).document["decisions"]
     other = served.call("GET", "/v1/decisions", token=theirs).document["decisions"]
-    environment = served.call("GET", "/v1/decisions", token=mine).document["decisions"][0]["environment"]
+    environment = found[0]["environment"]
     wrong = served.call("GET", f"/v1/decisions?after={other[0]['id']}", token=mine)
 
+    assert (source["subject"], source["before"], source["after"]) == ("crm", None, None)
     assert [one["subject"] for one in other] == ["two"]
     assert [one["subject"] for one in found] == [{"live": "three", "test": "four"}[environment], "one"]
     assert {(one["actor"], one["reason"], one["via"]) for one in found} == {("operator", None, "cli")}

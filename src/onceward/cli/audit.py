@@ -22,7 +22,7 @@ from onceward.cli.argument_types import count_up_to, limit
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, open_log, operator_of
 from onceward.cli.output import camel_case, print_json, print_note, print_text
-from onceward.cli.store_argument import STORE, store_url
+from onceward.cli.store_argument import STORE, existing_store_url, store_url
 from onceward.cli.text_tables import format_table
 from onceward.runtime.environment import REAL
 
@@ -129,10 +129,13 @@ def _report(found: LogReport) -> dict[str, Any]:
 
 def _reasons(args: argparse.Namespace) -> int:
     """Require reasons, or not."""
-    with open_log(store_url(args)) as log:
-        if args.required is not None:
+    if args.required is None:
+        with _existing_log(args) as log:
+            required = log.reasons_required()
+    else:
+        with open_log(existing_store_url(args)) as log:
             log.require_reasons(args.required == "required", operator_of(args))
-        required = log.reasons_required()
+            required = log.reasons_required()
     if args.json:
         print_json({"required": required})
     else:

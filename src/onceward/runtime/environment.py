@@ -52,6 +52,10 @@ class Environment:
         """Seconds on a clock that never goes back, and also counts while the host is suspended."""
         return _boottime()
 
+    def thread_cpu_seconds(self) -> float:
+        """Processor seconds that this thread has used."""
+        return time.thread_time()
+
     def wall_us(self) -> int:
         """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""
         return time.time_ns() // 1000

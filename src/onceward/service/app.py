@@ -68,7 +68,16 @@ from onceward.protocol.errors import (
     VerificationPending,
 )
 from onceward.runtime.environment import REAL
-from onceward.service.access import Accounts, Allowance, AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import (
+    Accounts,
+    Allowance,
+    AsyncAccess,
+    FloodControl,
+    NewToken,
+    Role,
+    Totals,
+    trusted_networks,
+)
 from onceward.service.access.access_tables import OtherUsage
 from onceward.service.decisions.app import GROUP as DECISIONS
 from onceward.service.decisions.app import DecisionsApp
@@ -102,11 +111,13 @@ from onceward.service.web.problems import (
     InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
+    Overloaded,
     error_response,
     log,
     problem_page,
     starlette_response,
 )
+from onceward.service.web.readiness import Readiness
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
@@ -119,7 +130,7 @@ PAGE_POLICY = (
 
 REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError, Overloaded),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
@@ -133,6 +144,8 @@ class Service(NamedTuple):
     app: Any
     engine: SqliteEngine
     access: AsyncAccess
+    accounts: Accounts
+    """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
 
@@ -177,9 +190,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        allowance = Allowance(cpu_per_second=settings.cpu_per_second, cpu_burst=settings.cpu_burst)
-        accounts = Accounts(REAL.monotonic, allowance)
         observer = None if journal is None else JournalObserver(journal)
+        accounts = _accounts(settings)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
@@ -204,10 +216,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if journal is not None:
             noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _compose(chosen, apps, access)
+        app = _compose(chosen, apps, Readiness(access, authenticator))
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access, decision_log))
+        first_token = await _first_token(access, decision_log)
+        yield Service(AccessLogMiddleware(app), engine, access, accounts, first_token)
 
 
 def _tenant_seal(url: str, path: str) -> TenantSeal:
@@ -249,20 +262,13 @@ async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> Asyn
     return access
 
 
-def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], readiness: Readiness) -> Starlette:
     document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
     shown = openapi_page(document)
     terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
-
-    async def ready(request: Request) -> Response:
-        try:
-            await access.check()
-        except OncewardError as error:
-            return error_response(error)
-        return JSONResponse({"status": "ready"})
 
     async def described(request: Request) -> Response:
         return Response(msgspec.json.encode(document), media_type="application/json")
@@ -281,13 +287,24 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
     routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
     routes += [
         Route("/health", health),
-        Route("/ready", ready),
+        Route("/ready", readiness.serve),
         Route("/openapi.json", described),
         Route("/", looked_at),
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
     return strict_application(routes)
+
+
+def _accounts(settings: Settings) -> Accounts:
+    """What each tenant and address may use of this process."""
+    allowance = Allowance(
+        connections=settings.connections_per_address,
+        body_bytes=settings.body_bytes_per_tenant,
+        cpu_per_second=settings.cpu_per_second,
+        cpu_burst=settings.cpu_burst,
+    )
+    return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
 
 
 def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:

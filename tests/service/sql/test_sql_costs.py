@@ -15,6 +15,7 @@ from onceward import OncewardError, RateLimitError
 from onceward.runtime.environment import REAL
 from onceward.service.access import Account, Accounts, Allowance, Resource
 from onceward.service.sql import Keyed, Limits, SqlCost, SqlError, SqliteEngine, cost_of
+from onceward.service.sql.tenant_loads import HEAVY
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
 ENDLESS = "WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -23,8 +24,9 @@ WRITE_BOMB = f"{ENDLESS} INSERT INTO t SELECT x FROM c"
 ONE_INSTRUCTION = "SELECT printf('%.*c', 900000000, 'x')"
 HALF_A_SECOND = f"{ENDLESS} INSERT INTO t SELECT count(*) FROM (SELECT x FROM c LIMIT 2000000)"
 """About that; in any case more than a slice and less than a deadline."""
-PATIENT = Limits(statement_seconds=60.0)
-SHORT = Limits(statement_seconds=0.3)
+PATIENT = Limits(statement_seconds=60.0, queue_seconds=600.0)
+SHORT = Limits(statement_seconds=0.3, queue_seconds=600.0)
+SHORT_WITH_ROOM = Limits(statement_seconds=0.3, queue_seconds=600.0, memory_bytes=1 << 30)
 
 
 class Bench:
@@ -119,7 +121,9 @@ def test_while_bombs_run_everybody_else_is_served(tmp_path: Path) -> None:
             bomb.cancel()
         return {word for word, _ in words}, running, [one.started for one in bench.quick]
 
-    words, running, started = playing(play, tmp_path, Limits(statement_seconds=20.0), tenants=("acme", "evil", "zeta"))
+    words, running, started = playing(
+        play, tmp_path, Limits(statement_seconds=20.0, queue_seconds=600.0), tenants=("acme", "evil", "zeta")
+    )
 
     assert (words, running, started) == ({"ran"}, [True, True], [1, 1])
 
@@ -244,7 +248,7 @@ def test_memory_is_its_senders_trouble(tmp_path: Path) -> None:
     """
     A memory bomb among others of its database: it is told, the others run, no worker dies, and it costs what it used.
     """
-    limits = Limits(statement_seconds=20.0, memory_bytes=24 << 20)
+    limits = Limits(statement_seconds=20.0, queue_seconds=600.0, memory_bytes=24 << 20)
     hungry = f"{ENDLESS} INSERT INTO t SELECT count(*) FROM (SELECT DISTINCT randomblob(900000) FROM c LIMIT 1000)"
 
     async def play(bench: Bench) -> Any:
@@ -310,3 +314,29 @@ def test_a_new_database_needs_room(tmp_path: Path) -> None:
     names, made, again = playing(play, tmp_path, PATIENT, tenants=[])
 
     assert (names, made, again) == ([], True, False)
+
+
+STRAIGHT = "SELECT " + ", ".join(["length(" + "upper(lower(" * 10 + "a" + "))" * 10 + ")"] * 190) + " FROM t"
+"""Four thousand long instructions without a loop: no interrupt is seen before the last of them."""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("sql-killed-for-nothing")
+def test_what_no_interrupt_reaches_is_killed_in_both_lanes(tmp_path: Path) -> None:
+    """
+    Once in the quick lane, for which its tenant then makes way; then in the slow one, and is told. It pays for both.
+    """
+
+    async def play(bench: Bench) -> Any:
+        await bench.engine.query("acme", "shop", "INSERT INTO t SELECT hex(zeroblob(450000))")
+        told = await came_to(bench.ask("acme", STRAIGHT))
+        heavy = bench.engine._lanes.loads.of(bench.account("acme").owner)
+        other = await came_to(bench.ask("zeta", "SELECT count(*) FROM t"))
+        return told, bench.used("acme"), heavy, other[0], [one.started for one in bench.quick]
+
+    told, used, heavy, other, started = playing(play, tmp_path, SHORT_WITH_ROOM)
+
+    assert (told[0], other, started) == ("timeout", "ran", [1, 2])
+    assert told[1].cpu_seconds >= SHORT.slice_seconds + SHORT.statement_seconds
+    assert used == pytest.approx(told[1].cpu_seconds)
+    assert heavy > HEAVY

@@ -32,7 +32,7 @@ from onceward.service.sql.requests import build_request
 from onceward.service.sql.worker_channel import IN_COMMIT, WorkerProgress
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
-QUICK = Limits(statement_seconds=0.5)
+QUICK = Limits(statement_seconds=0.5, queue_seconds=600.0)
 ME = "live:acme"
 # One instruction of SQLite's that takes a quarter of a minute, and that no deadline inside of SQLite can stop.
 UNSTOPPABLE = "printf('%.*c', 900000000, 'x')"

@@ -24,6 +24,8 @@ from onceward.service.web.problems import RequestMalformed
 GROUP = "Decisions"
 PAGE_MAX = 100
 OPERATOR = "operator"
+_TOLD = ("record", "letter", "token", "tenant")
+"""Groups of actions whose before and after are the tenant's own; of a source they name what the operator runs."""
 
 _ID = re.compile(r"dc_[0-9a-f]{32}")
 _ACTION = re.compile(r"[a-z]{1,40}(\.[a-z]{1,40})?")
@@ -110,6 +112,7 @@ class DecisionsApp:
 
 def _shown(one: DecisionView) -> DecisionResponse:
     is_own = one.via == API
+    is_told = one.action.partition(".")[0] in _TOLD
     return DecisionResponse(
         id=one.id,
         at=to_datetime(one.at).isoformat(),
@@ -119,8 +122,8 @@ def _shown(one: DecisionView) -> DecisionResponse:
         subject=one.subject,
         environment=one.environment,
         reason=one.reason if is_own else None,
-        before=one.before,
+        before=one.before if is_told else None,
         outcome=one.outcome,
-        after=one.after,
+        after=one.after if is_told else None,
         error=one.error,
     )
