@@ -38,12 +38,14 @@ from onceward._core.errors import (
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.protocol.errors import ResourceNotFound
 from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Role
 from onceward.service.access.accounts import Account
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
+from onceward.service.web.json_shape import check_shape
 from onceward.service.web.problems import (
     HeadTooLarge,
     InternalError,
@@ -248,6 +250,8 @@ class _Handler:
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
+    if len(read) > HEAVY_BYTES:
+        check_shape(read)
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
