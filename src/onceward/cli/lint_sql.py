@@ -15,7 +15,7 @@ from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.text_tables import escape_invisible
 from onceward.lint.output import as_document
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 
 if TYPE_CHECKING:
     from onceward.lint.findings import Finding

@@ -24,7 +24,7 @@ from onceward.lint.sql.glot_tree import (
     value_of,
 )
 from onceward.lint.sql.key_names import counts_attempts
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.row_values import merge_rows
 from onceward.lint.sql.statements import (
     Conflict,

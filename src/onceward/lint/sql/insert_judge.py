@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from onceward.lint.sql.coverage import Coverage, Meets, coverage_of, holds_for_some
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import Conflict, Insert, Unique
 

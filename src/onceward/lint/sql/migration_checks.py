@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import (
     CONSTANT,

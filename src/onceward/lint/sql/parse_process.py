@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Final
 
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.readers import read_piece
 from onceward.lint.sql.statement_codec import statements_of, to_document
 from onceward.lint.sql.statements import Problem, Statement
