@@ -13,6 +13,7 @@ app. Start with `engine.py`; then `worker_supervisor.py` (this side of a worker 
 
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 from onceward.protocol.sql_values import Value
+from onceward.service.sql.costs import SqlCost, cost_of
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.engine import SqlEngine, SqliteEngine
 from onceward.service.sql.key_terms import KeyTerms
@@ -44,6 +45,7 @@ __all__ = [
     "NameInvalid",
     "Params",
     "SqlBatchResult",
+    "SqlCost",
     "SqlEngine",
     "SqlError",
     "SqlKind",
@@ -53,4 +55,5 @@ __all__ = [
     "Step",
     "TableInfo",
     "Value",
+    "cost_of",
 ]

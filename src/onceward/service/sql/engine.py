@@ -22,6 +22,7 @@ from onceward.gate import Gate
 from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import REAL, Environment
+from onceward.service.access.accounts import Account
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
@@ -50,7 +51,13 @@ CLOSE_SECONDS = 10.0
 
 
 class SqlEngine(Protocol):
-    """What the service needs of an engine, whatever database is behind it."""
+    """
+    What the service needs of an engine, whatever database is behind it.
+
+    `account` pays: places in the line, running statements and processor time are its own, whatever the outcome; None is
+    for SQL that is one's own. `growth` is how many bytes the request may add to what its database uses (`SqlError` of
+    kind `full` past that, and nothing was written); None is as many as a database may have.
+    """
 
     async def query(
         self,
@@ -63,6 +70,8 @@ class SqlEngine(Protocol):
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
+        account: Account | None = None,
+        growth: int | None = None,
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
 
@@ -76,16 +85,20 @@ class SqlEngine(Protocol):
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
+        account: Account | None = None,
+        growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
 
-    async def tables(self, namespace: str, database: str) -> list[TableInfo]:
+    async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own."""
 
-    async def create(self, namespace: str, database: str) -> bool:
+    async def create(
+        self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
+    ) -> bool:
         """Make a database; whether it is new."""
 
-    async def drop(self, namespace: str, database: str) -> bool:
+    async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database and the records of its keys; whether there was one."""
 
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
@@ -143,6 +156,8 @@ class SqliteEngine:
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
+        account: Account | None = None,
+        growth: int | None = None,
     ) -> SqlResult:
         """
         Run one statement, once per identity; a retry gets the first result.
@@ -167,6 +182,8 @@ class SqliteEngine:
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
+        account: Account | None = None,
+        growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
         request = await self._checked(
@@ -174,7 +191,7 @@ class SqliteEngine:
         )
         return SqlBatchResult(*await self._perform(namespace, database, request))
 
-    async def tables(self, namespace: str, database: str) -> list[TableInfo]:
+    async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
         path = self._folder.path(namespace, database)
         found = await self._ask(self._read_queue, path, "tables")
@@ -183,11 +200,13 @@ class SqliteEngine:
             for name, kind, columns, rows, exact in found
         ]
 
-    async def create(self, namespace: str, database: str) -> bool:
+    async def create(
+        self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
+    ) -> bool:
         """Make a database; whether it is new. Asking again is harmless."""
         return await self._to_writer(namespace, database, "create")
 
-    async def drop(self, namespace: str, database: str) -> bool:
+    async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
         return await self._to_writer(namespace, database, "drop")
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from onceward._core.display_text import json_kind
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.protocol.sql_values import Value, blob_to_json, json_text, to_sqlite
+from onceward.service.sql.costs import NO_COST, SqlCost
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_statement
 
@@ -190,6 +191,8 @@ class SqlResult:
     document: dict[str, Any]
     replayed: bool = False
     """True: the first result under this key; the statement was not run now."""
+    cost: SqlCost = NO_COST
+    """What this call has used; a replay is cheap, and not free."""
 
     @property
     def columns(self) -> list[str]:
@@ -228,6 +231,8 @@ class SqlBatchResult:
 
     document: dict[str, Any]
     replayed: bool = False
+    cost: SqlCost = NO_COST
+    """What this call has used, all its statements together."""
 
     @property
     def results(self) -> list[SqlResult]:
