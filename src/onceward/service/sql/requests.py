@@ -8,7 +8,7 @@ A request is checked here, before it goes anywhere: what cannot work is refused 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -102,8 +102,13 @@ def build_request(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
+    dialect: Callable[[str, Params], Any] | None = None,
 ) -> SqlRequest:
-    """A checked request; `SqlError` says what is wrong with it."""
+    """
+    A checked request; `SqlError` says what is wrong with it.
+
+    `dialect` makes plain data of a statement's parameters, and refuses those that do not fit it: SQLite's, unless said.
+    """
     taken = tuple(statements)
     if not taken or len(taken) > limits.statements:
         raise SqlError(
@@ -114,7 +119,7 @@ def build_request(
     plain = []
     for number, one in enumerate(taken):
         try:
-            plain.append(_plain(one, limits))
+            plain.append(_plain(one, limits, dialect))
         except SqlError as error:
             if batch:
                 error.statement = number
@@ -125,7 +130,11 @@ def build_request(
     return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only)
 
 
-def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
+def _plain(
+    statement: SqlStatement | tuple[str, Params] | str,
+    limits: Limits,
+    dialect: Callable[[str, Params], Any] | None,
+) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
         raise SqlError(SqlKind.SYNTAX, f"a statement must be text, not {json_kind(sql)}")
@@ -137,13 +146,14 @@ def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -
         )
     if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
         raise SqlError(SqlKind.SYNTAX, "the statement has half of a surrogate pair in it", hint="send valid Unicode")
-    return sql, _plain_params(parse_statement(sql), params, limits)
+    _check_params(params, limits)
+    return sql, dialect(sql, params) if dialect is not None else _plain_params(parse_statement(sql), params)
 
 
-def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> Any:
+def _check_params(params: Any, limits: Limits) -> None:
     match params:
         case None:
-            params = []
+            return
         case list() | tuple() | Mapping():
             pass
         case _:
@@ -157,6 +167,9 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
             f"there are {len(params)} parameters, and at most {limits.parameters} are taken",
             hint="send it in parts",
         )
+
+
+def _plain_params(reading: ParsedStatement, params: Params) -> Any:
     if isinstance(params, Mapping):
         return _named(reading, params)
     if reading.names:
@@ -165,7 +178,7 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
             "the statement has named parameters; send them as an object by name",
             hint=f"it names {', '.join(sorted(reading.names))[:200]}",
         )
-    return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params, 1)]
+    return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params or (), 1)]
 
 
 def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any]:

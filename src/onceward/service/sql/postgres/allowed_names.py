@@ -12,8 +12,8 @@ from typing import Final
 
 _NUMBERS = """
 abs acos acosd acosh asin asind asinh atan atan2 atan2d atand atanh bit_count cbrt ceil ceiling cos cosd cosh cot cotd
-degrees div erf erfc exp factorial floor gamma gcd lcm lgamma ln log log10 min_scale mod numeric_inc pi pow power radians
-round scale sign sin sind sinh sqrt tan tand tanh trim_scale trunc width_bucket
+degrees div erf erfc exp factorial floor gamma gcd lcm lgamma ln log log10 min_scale mod numeric_inc pi pow power
+radians round scale sign sin sind sinh sqrt tan tand tanh trim_scale trunc width_bucket
 """
 _TEXTS = """
 ascii bit_length btrim casefold char_length character_length chr concat concat_ws convert convert_from convert_to crc32
@@ -63,14 +63,16 @@ websearch_to_tsquery
 """
 _PLACES = """
 abbrev area box broadcast center circle diagonal diameter family height host hostmask inet_merge inet_same_family
-isclosed ishorizontal isopen isparallel isperp isvertical line lseg macaddr8_set7bit masklen netmask network npoints path
-pclose point polygon popen radius set_masklen slope width
+isclosed ishorizontal isopen isparallel isperp isvertical line lseg macaddr8_set7bit masklen netmask network npoints
+path pclose point polygon popen radius set_masklen slope width
 """
 _CASTS = """
 bit bool bpchar bytea char cidr date float4 float8 int2 int4 int8 interval macaddr macaddr8 money name numeric text time
 timestamp timestamptz timetz varbit varchar
 """
-_OTHERS = "gen_random_uuid nextval pg_typeof random random_normal setval uuid_extract_timestamp uuid_extract_version uuidv4 uuidv7"
+_OTHERS = """
+gen_random_uuid nextval pg_typeof random random_normal setval uuid_extract_timestamp uuid_extract_version uuidv4 uuidv7
+"""
 
 FUNCTIONS: Final = frozenset(
     " ".join(
@@ -87,23 +89,21 @@ VOLATILE: Final = frozenset(
 )
 """Those of them that give another result each time, and do nothing else that a tenant could not do by a statement."""
 
-TYPES: Final = frozenset(
-    """
+_TYPES = """
 bit bool boolean box bpchar bytea char character cidr circle date decimal float float4 float8 inet int int2 int4 int8
 integer bigint smallint real interval json jsonb jsonpath line lseg macaddr macaddr8 money name numeric path point
 polygon text time timestamp timestamptz timetz tsquery tsvector unknown uuid varbit varchar
 daterange int4range int8range numrange tsrange tstzrange
 datemultirange int4multirange int8multirange nummultirange tsmultirange tstzmultirange
 serial serial2 serial4 serial8 bigserial smallserial record oid regconfig void
-""".split()
-)
+"""
+TYPES: Final = frozenset(_TYPES.split())
 """Types of `pg_catalog`. A name that is no type of the server's is one of the tenant's own."""
 
 INFORMATION_SCHEMA: Final = "information_schema"
-VIEWS: Final = frozenset(
-    """
+_VIEWS = """
 check_constraints columns constraint_column_usage constraint_table_usage domains key_column_usage
 referential_constraints sequences table_constraints tables views
-""".split()
-)
+"""
+VIEWS: Final = frozenset(_VIEWS.split())
 """Views of the information schema: each shows what its reader has rights on, and nothing else."""

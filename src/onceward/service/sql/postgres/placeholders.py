@@ -35,7 +35,7 @@ class Template(NamedTuple):
     sql: str
     names: tuple[str, ...]
     """Of `:name` placeholders: the first is `$1`."""
-    count: int
+    parameters: int
     """How many values it takes."""
     is_short: bool
     """Whether the parser may be called in this process."""
@@ -49,7 +49,7 @@ def numbered(sql: str) -> Template:
 def ordered(template: Template, params: Sequence[Any] | Mapping[str, Any] | None) -> list[Any]:
     """The values in the order of the placeholders; `SqlError` if some are missing or left over."""
     if isinstance(params, Mapping):
-        if template.count and not template.names:
+        if template.parameters and not template.names:
             raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? or $1 in it; send its parameters as a list")
         missing, unused = set(template.names) - params.keys(), params.keys() - set(template.names)
         if missing or unused:
@@ -64,9 +64,9 @@ def ordered(template: Template, params: Sequence[Any] | Mapping[str, Any] | None
             "the statement has named parameters; send them as an object by name",
             hint=f"it names {', '.join(sorted(template.names))[:200]}",
         )
-    if len(values) != template.count:
+    if len(values) != template.parameters:
         raise SqlError(
-            SqlKind.WRONG_PARAMS, f"the statement takes {template.count} parameters, and {len(values)} were sent"
+            SqlKind.WRONG_PARAMS, f"the statement takes {template.parameters} parameters, and {len(values)} were sent"
         )
     return values
 
@@ -84,7 +84,7 @@ def _numbered(sql: str) -> Template:
         if tokens > TOKENS_MAX or deepest > DEPTH_MAX:
             raise SqlError(
                 SqlKind.TOO_LARGE,
-                f"the statement has more than {TOKENS_MAX} words, or more than {DEPTH_MAX} parentheses inside each other",
+                f"the statement has more than {TOKENS_MAX} words, or parentheses more than {DEPTH_MAX} deep",
                 hint="put values into parameters, or send it in parts",
             )
         spelled: str | None = None

@@ -168,9 +168,7 @@ class TenantSession:
                 await self.connection.wait(self._talk(steps, answers, counted, counter))
         except psycopg.Error as error:
             self.spoilt = True
-            raise StoreUnavailable(
-                "the connection to the database was lost", retry_after_seconds=1.0
-            ) from error
+            raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
         finally:
             deadline.cancel()
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
@@ -223,11 +221,11 @@ class TenantSession:
                 sent.append((answer, number in counted))
             pgconn.pipeline_sync()
             yield from send(pgconn)
-            for answer, is_counted in sent:
+            for expected, is_counted in sent:
                 if is_counted:
                     pgconn.set_single_row_mode()
                 while (result := (yield from fetch(pgconn))) is not None:
-                    self._take(result, answer, counter if is_counted else None)
+                    self._take(result, expected, counter if is_counted else None)
             while (result := (yield from fetch(pgconn))) is not None:
                 if result.status == ExecStatus.PIPELINE_SYNC:
                     break
@@ -275,9 +273,7 @@ class TenantSession:
 
 def document_of(answer: Answer) -> dict[str, Any]:
     """A tenant's statement, as its result is stored and sent."""
-    rows = [
-        [from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows
-    ]
+    rows = [[from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows]
     writes = not answer.command.startswith(("SELECT", "EXPLAIN", "CREATE", "ALTER", "DROP"))
     return {
         "columns": answer.columns,

@@ -45,8 +45,7 @@ STATEMENTS: Final = {
 }
 """Statements, and their verbs."""
 _WRITING: Final = frozenset(STATEMENTS) - {"SelectStmt", "ExplainStmt"} | {"LockingClause"}
-_EXPRESSIONS: Final = frozenset(
-    """
+_NODES = """
 A_ArrayExpr A_Const A_Expr A_Indices A_Indirection A_Star Alias BitString BoolExpr Boolean BooleanTest CaseExpr CaseWhen
 CoalesceExpr CollateClause ColumnDef ColumnRef CommonTableExpr Constraint CTECycleClause CTESearchClause DefElem Float
 FuncCall GroupingFunc GroupingSet IndexElem InferClause Integer IntoClause JoinExpr JsonAggConstructor JsonArgument
@@ -55,19 +54,19 @@ JsonKeyValue JsonObjectAgg JsonObjectConstructor JsonOutput JsonParseExpr JsonSc
 JsonValueExpr List LockingClause MergeWhenClause MinMaxExpr MultiAssignRef NamedArgExpr NullTest OnConflictClause
 ParamRef PartitionBoundSpec PartitionCmd PartitionElem PartitionRangeDatum PartitionSpec RangeFunction RangeSubselect
 RangeVar RawStmt ResTarget RowExpr SetToDefault SortBy SQLValueFunction String SubLink TableLikeClause TypeCast TypeName
-WindowDef WithClause AlterTableCmd ReturningClause ReturningOption ReplicaIdentityStmt
-""".split()
-)
+WindowDef WithClause AlterTableCmd ReturningClause ReturningOption
+"""
+_EXPRESSIONS: Final = frozenset(_NODES.split())
 _CLOCK_VALUES: Final = ("SVFOP_CURRENT_DATE", "SVFOP_CURRENT_TIME", "SVFOP_LOCALTIME")
 """What of CURRENT_DATE, CURRENT_USER and their like may be asked: the clock (also with a precision)."""
-_ALTERATIONS: Final = frozenset(
-    """
+_ALTERED = """
 AT_AddColumn AT_AddConstraint AT_AddIdentity AT_AlterColumnType AT_AlterConstraint AT_AttachPartition AT_ColumnDefault
 AT_DetachPartition AT_DropColumn AT_DropConstraint AT_DropExpression AT_DropIdentity AT_DropNotNull AT_SetExpression
 AT_SetIdentity AT_SetNotNull AT_ValidateConstraint
-""".split()
-)
-_DROPPED: Final = frozenset(f"OBJECT_{one}" for one in "TABLE INDEX VIEW MATVIEW SEQUENCE TYPE DOMAIN".split())
+"""
+_ALTERATIONS: Final = frozenset(_ALTERED.split())
+_OBJECTS = "TABLE INDEX VIEW MATVIEW SEQUENCE TYPE DOMAIN"
+_DROPPED: Final = frozenset(f"OBJECT_{one}" for one in _OBJECTS.split())
 _RENAMED: Final = _DROPPED | {"OBJECT_COLUMN", "OBJECT_TABCONSTRAINT", "OBJECT_ATTRIBUTE", "OBJECT_DOMCONSTRAINT"}
 _COMMENTED: Final = _DROPPED | {"OBJECT_COLUMN", "OBJECT_TABCONSTRAINT"}
 _INDEX_METHODS: Final = frozenset(("btree", "hash", "gin", "gist", "spgist", "brin"))
@@ -197,11 +196,12 @@ _OF_ROWS: Final = frozenset(
     ("any_out", "anyelement_out", "anynonarray_out", "anycompatible_out", "anycompatiblenonarray_out", "hash_record")
 ) | {"record_out", "record_send"}
 """Functions of a whole row, besides those in pg_, that `row.function` could call."""
+_NO_CODE: Final = "functions and triggers would run as somebody else; put the rule into a constraint, or the program"
 _HINTS: Final = {
     "TransactionStmt": "every request is a transaction; send what belongs together as one batch",
     "VariableSetStmt": "settings belong to the service",
-    "CreateFunctionStmt": "functions and triggers would run as somebody else; put the rule into a constraint, or the program",
-    "CreateTrigStmt": "functions and triggers would run as somebody else; put the rule into a constraint, or the program",
+    "CreateFunctionStmt": _NO_CODE,
+    "CreateTrigStmt": _NO_CODE,
     "DoStmt": "send the statements themselves, as a batch",
     "CopyStmt": "send rows as INSERT with parameters",
 }
@@ -244,7 +244,9 @@ def _check_relation(node: Node) -> None:
     if name.startswith(_OWN):
         raise _denied(f"{name[:60]}", "names that begin so belong to the server and the service")
     if node.get("relpersistence", "p") != "p":
-        raise _denied("a temporary or unlogged table", "sessions are shared, and unlogged rows do not survive a failover")
+        raise _denied(
+            "a temporary or unlogged table", "sessions are shared, and unlogged rows do not survive a failover"
+        )
 
 
 def _check_name(names: list[str]) -> None:

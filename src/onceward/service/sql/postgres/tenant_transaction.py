@@ -40,6 +40,7 @@ SELECT txid_current(),
 """
 """An error stops what is sent after it: division by zero if there is a record, a root if somebody else is at it."""
 _FOUND, _HELD = NOT_LANDED, NOT_OURS
+_NO_SUCH_ROLE: Final = "22023"
 _SETTINGS: Final = """
 set_config('search_path', ${0}::text, true), set_config('lock_timeout', ${1}::text, true),
 set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_only', ${3}::text, true),
@@ -78,12 +79,18 @@ class TenantRequest(NamedTuple):
     lock_milliseconds: int
     statement_milliseconds: int
     relations_max: int
+    replay_only: bool = False
+    """Whether nothing is to be run."""
 
     @property
     def settings(self) -> list[bytes]:
         """The values of `_OPEN`."""
         numbers = (self.lock_milliseconds, self.statement_milliseconds)
         return [self.schema.encode(), *(str(one).encode() for one in numbers), b"on" if self.reads else b"off"]
+
+
+class SchemaGone(Exception):
+    """The schema is not there any more: another replica has dropped the database."""
 
 
 class _Sent(NamedTuple):
@@ -131,11 +138,12 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
     async def load(self, id: bytes) -> Record | None:
         """The record of the key; None if there is none, and the work is done then."""
-        if self._begun:
+        if self._begun or self._request.replay_only:
             return await self._find(id)
-        if id in self._seen and (record := await self._find(id)) is not None:
-            return record
-        if self._begun:
+        if id in self._seen:
+            record = await self._find(id)
+            if record is not None:
+                return record
             await self.rollback()
         sent = await self._send(self._look(id))
         if sent.opening.error is None:
@@ -169,12 +177,16 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
             code = _code_of(put.error)
             if code == NOT_LANDED:
                 return PutResult(False, None)
-            raise IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
+            raise (
+                IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
+            )
         if commit.error is not None:
             raise sql_error(commit.error)
         self._begun = self.committing = False
         landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
-        return PutResult(True, None if landed is None else landed.record)
+        result = PutResult(True, None if landed is None else landed.record)
+        self._seen.note(write.id, result)
+        return result
 
     async def commit(self) -> None:
         """Commit what has no key, or end a look."""
@@ -280,7 +292,9 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._begun = self._begun or bool(before)
         answers = await self._session.execute(*before, PipelineStep(find.sql, [id], find.name, binary=True))
         found = self._session.rows_of(answers[-1])
-        return rows.record_of(found[0][0], found[0][1:]) if found else None
+        record = rows.record_of(found[0][0], found[0][1:]) if found else None
+        self._seen.note(id, PutResult(False, record))
+        return record
 
 
 def _code_of(failed: Any) -> str:
@@ -293,7 +307,9 @@ def _relations(request: TenantRequest) -> PipelineStep:
 
 
 def _ours(failed: Any) -> Exception:
-    """The error of a statement of the service's own: not the tenant's doing, and its text is for the log."""
+    """The error of a statement of the service's own, which is not the tenant's doing."""
+    if _code_of(failed) == _NO_SUCH_ROLE:
+        return SchemaGone()
     text = (failed.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
     return StoreUnavailable(f"the database refused what the service asked: {text[:200]}", retry_after_seconds=1.0)
 

@@ -76,9 +76,7 @@ def _array(items: list[Any], where: str, levels: int) -> bytes:
             parts.append(_array(item, where, levels - 1))
             continue
         text = to_postgres(item, where)
-        parts.append(
-            b"NULL" if text is None else b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
-        )
+        parts.append(b"NULL" if text is None else b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"')
     return b"{" + b",".join(parts) + b"}"
 
 
