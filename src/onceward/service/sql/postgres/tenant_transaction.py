@@ -49,9 +49,8 @@ set_config('role', ${0}::text, true)
 _OPEN: Final = f"SELECT {rows.DURABLE}, {_SETTINGS.format(1, 2, 3, 4)}".encode()
 _CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE")
 """Before the role is left: what a constraint calls at the commit would run as the service."""
-_LEAVE: Final = PipelineStep(
-    b"SELECT set_config('role', 'none', true), set_config('search_path', 'pg_catalog', true)", name=b"onceward_leave"
-)
+_LEAVE: Final = (PipelineStep(b"SET LOCAL ROLE NONE"), PipelineStep(b"SET LOCAL search_path = pg_catalog"))
+"""Not by `set_config`: a tenant has no right to call it, and is still the user here."""
 _RELATIONS: Final = (
     b"SELECT 1 / CASE WHEN (SELECT count(*) FROM pg_catalog.pg_class AS one JOIN pg_catalog.pg_namespace AS space "
     b"ON space.oid = one.relnamespace WHERE space.nspname = $1::text) > $2::bigint THEN 0 ELSE 1 END"
@@ -220,7 +219,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Send the work behind its opening, and behind what is still missing in front of that."""
         before = [] if self._begun else self._beginning()
         statements = [PipelineStep(one.sql, one.values) for one in self._request.statements]
-        after = [_LEAVE] if self._request.reads else [_CONSTRAINTS, _LEAVE]
+        after = [*_LEAVE] if self._request.reads else [_CONSTRAINTS, *_LEAVE]
         if any(one.makes_relations for one in self._request.statements):
             after.append(_relations(self._request))
         first = len(before) + 1
