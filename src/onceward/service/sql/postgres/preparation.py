@@ -21,9 +21,9 @@ TEMPORARY_FILES: Final = "256MB"
 """What all statements of one session may write to temporary files."""
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _INFORMATION = """
-format_type has_any_column_privilege has_column_privilege has_schema_privilege has_sequence_privilege
-has_table_privilege pg_column_is_updatable pg_get_constraintdef pg_get_expr pg_get_viewdef pg_has_role pg_is_other_temp_schema
-pg_my_temp_schema pg_relation_is_updatable current_database
+current_database format_type has_any_column_privilege has_column_privilege has_schema_privilege
+has_sequence_privilege has_table_privilege pg_column_is_updatable pg_get_constraintdef pg_get_expr pg_get_viewdef
+pg_has_role pg_is_other_temp_schema pg_my_temp_schema pg_relation_is_updatable
 """
 INFORMATION_FUNCTIONS: Final = frozenset(_INFORMATION.split())
 """What the views of the information schema call as whoever reads them. The parser refuses them by themselves."""

@@ -221,10 +221,12 @@ class TenantSession:
                 sent.append((answer, number in counted))
             pgconn.pipeline_sync()
             yield from send(pgconn)
+            failed = False
             for expected, is_counted in sent:
-                if is_counted:
+                if is_counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
                 while (result := (yield from fetch(pgconn))) is not None:
+                    failed = failed or result.status == ExecStatus.FATAL_ERROR
                     self._take(result, expected, counter if is_counted else None)
             while (result := (yield from fetch(pgconn))) is not None:
                 if result.status == ExecStatus.PIPELINE_SYNC:
