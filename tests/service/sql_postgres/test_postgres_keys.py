@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from builtins import id as builtins_id
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tenant_support import DATABASE, NAMESPACE, SCOPE, Tenant
 
+from onceward._core.record import PutResult, Write
 from onceward.errors import KeyReused
 from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
 from onceward.service.sql.postgres import PostgresEngine
+from onceward.service.sql.postgres.session import PipelineStep
+from onceward.service.sql.postgres.tenant_transaction import TenantTransaction
 from onceward.service.sql.requests import Keyed
 from onceward.service.sql.worker_errors import NotReplayed
 
@@ -24,7 +28,6 @@ ADD = "INSERT INTO events (name) VALUES ('x') RETURNING id"
 class TestOneKey:
     """A request is sent again."""
 
-    @pytest.mark.fault("pg-rows-commit-before-the-record")
     def test_a_retry_gets_the_first_result_and_writes_nothing(self, play: Callable[..., Any]) -> None:
         """
         The same document, by one engine and by another one.
@@ -87,7 +90,8 @@ class TestOneKey:
             with pytest.raises(NotReplayed):
                 await tenant.ask(ADD, key="k", replay_only=True)
             assert await tenant.count() == 0
-            await tenant.ask(ADD, key="k")
+            first = await tenant.ask(ADD, key="k")
+            assert first.rows == [[1]]  # Not even a number of the sequence was taken before.
             assert (await tenant.ask(ADD, key="k", replay_only=True)).replayed
 
         play(story)
@@ -113,6 +117,36 @@ class TestOneKey:
         play(story)
 
 
+class TestLostConnections:
+    """The server, or the way to it, is gone in the midst of a request."""
+
+    @pytest.mark.fault("pg-a-lost-line-is-not-tried-again")
+    def test_what_was_not_committed_is_run_again_and_happens_once(
+        self, play: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        The work is done, and the line breaks before the record is sent: nothing was written, and it is sent again.
+        """
+        broken = []
+
+        async def breaks(joined: TenantTransaction, write: Write, expect: bytes | None) -> PutResult:
+            monkeypatch.undo()
+            broken.append(joined)
+            joined._session.close()
+            return await joined.finish(write, expect)
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(COUNTED)
+            monkeypatch.setattr(TenantTransaction, "finish", breaks)
+            [result] = await asyncio.gather(tenant.ask(ADD, key="k"), return_exceptions=True)
+            assert len(broken) == 1
+            assert not isinstance(result, BaseException)
+            assert not result.replayed
+            assert await tenant.count() == 1
+
+        play(story)
+
+
 class TestCrowds:
     """Many callers at once."""
 
@@ -132,6 +166,41 @@ class TestCrowds:
                 documents = [one.document for one in results[key * 8 : key * 8 + 8]]
                 assert documents == [documents[0]] * 8
             assert await tenant.count() == 20
+
+        play(story)
+
+    @pytest.mark.fault("pg-who-lost-a-race-says-that-it-ran")
+    def test_whoever_finds_the_key_taken_at_the_end_is_undone_and_replays(
+        self, play: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Two at once, past the lock that usually tells them apart: the unique constraint decides, as it always does.
+        """
+        finish, look = TenantTransaction.finish, TenantTransaction._look
+        worked, won = asyncio.Event(), asyncio.Event()
+
+        async def waits(joined: TenantTransaction, write: Write, expect: bytes | None) -> PutResult:
+            if not worked.is_set():
+                worked.set()
+                await won.wait()
+            return await finish(joined, write, expect)
+
+        def looks(joined: TenantTransaction, id: bytes) -> PipelineStep:
+            step = look(joined, id)
+            return step._replace(values=[step.values[0], str(builtins_id(joined)).encode(), *step.values[2:]])
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(COUNTED)
+            monkeypatch.setattr(TenantTransaction, "finish", waits)
+            monkeypatch.setattr(TenantTransaction, "_look", looks)
+            slow = asyncio.create_task(tenant.ask(ADD, key="k"))
+            await worked.wait()
+            first = await tenant.ask(ADD, key="k")
+            won.set()
+            second = await slow
+            assert (first.replayed, second.replayed) == (False, True)
+            assert second.document == first.document
+            assert await tenant.count() == 1
 
         play(story)
 

@@ -304,13 +304,11 @@ class PostgresEngine:
     async def _in_transaction(
         self, request: SqlRequest, bound: TenantRequest, joined: TenantTransaction
     ) -> tuple[dict[str, Any], bool]:
-        began, ran = self._environment.monotonic(), False
+        began = self._environment.monotonic()
 
         async def work() -> dict[str, Any]:
-            nonlocal ran
             if request.replay_only:
                 raise NotReplayed
-            ran = True
             document = await joined.work()
             milliseconds = (self._environment.monotonic() - began) * 1_000
             return {**document, "meta": {"durationMs": round(milliseconds, 3)}}
@@ -329,7 +327,7 @@ class PostgresEngine:
                 document = await steps.step(
                     step, work, request=request.fingerprint_fields(), name="sql", connection=joined, claim="last"
                 )
-        return document, not ran
+        return document, not joined.settled
 
     def _gate(self, scope: str, schema: str) -> AsyncGate:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""

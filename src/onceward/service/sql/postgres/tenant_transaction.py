@@ -119,6 +119,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._document: dict[str, Any] | None = None
         self.committing = False
         """Whether a commit was sent: without an answer to it, nobody knows."""
+        self.settled = False
+        """Whether this request ran, and its record landed. Otherwise its result is an earlier one's."""
 
     # What the gate asks for.
 
@@ -181,7 +183,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
             )
         if commit.error is not None:
             raise sql_error(commit.error)
-        self._begun = self.committing = False
+        self._begun, self.committing, self.settled = False, False, True
         landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
