@@ -40,7 +40,12 @@ from onceward.service.sql.postgres.placeholders import numbered, ordered
 from onceward.service.sql.postgres.schema_inspector import read_tables
 from onceward.service.sql.postgres.session import TenantSession
 from onceward.service.sql.postgres.session_pool import SessionPool
-from onceward.service.sql.postgres.statement_checker import CATALOG_QUERY, CatalogNames, StatementChecker
+from onceward.service.sql.postgres.statement_checker import (
+    CATALOG_QUERY,
+    CatalogNames,
+    StatementChecker,
+    catalog_names,
+)
 from onceward.service.sql.postgres.tenant_schemas import SCHEMA, TenantSchemas
 from onceward.service.sql.postgres.tenant_transaction import (
     BoundSql,
@@ -359,8 +364,7 @@ class _Joiner:
 
 async def _catalog(session: TenantSession) -> CatalogNames:
     cursor = await session.connection.execute(CATALOG_QUERY)
-    [(functions, types)] = await cursor.fetchall()
-    return CatalogNames(frozenset(functions), frozenset(types))
+    return catalog_names(await cursor.fetchall())
 
 
 async def _undo(joined: TenantTransaction) -> None:

@@ -256,6 +256,11 @@ class TenantSession:
                     answer.rows.append(row)
             case ExecStatus.FATAL_ERROR:
                 answer.error = result
+            case ExecStatus.COPY_IN | ExecStatus.COPY_OUT | ExecStatus.COPY_BOTH:
+                # The parser refuses COPY. If one comes this far, what follows on this connection is rows, not answers.
+                self.spoilt = True
+                self.connection.pgconn.finish()
+                raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
         if result.command_status:
             answer.command = result.command_status.decode()
             answer.written = result.command_tuples or 0

@@ -11,10 +11,11 @@ are looked at: `pg_sleep(5)` and `(5.0::float8).pg_sleep`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from onceward._core.errors import StoreCorrupt
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.postgres.allowed_names import FUNCTIONS, INFORMATION_SCHEMA, TYPES, VIEWS
 
@@ -92,11 +93,26 @@ class CatalogNames(NamedTuple):
 
 
 CATALOG_QUERY: Final = """
-SELECT ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc
-             WHERE pronamespace = 'pg_catalog'::regnamespace),
-       ARRAY(SELECT typname::text FROM pg_catalog.pg_type WHERE typnamespace = 'pg_catalog'::regnamespace)
+SELECT 'function', proname::text FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+UNION SELECT 'type', typname::text FROM pg_catalog.pg_type WHERE typnamespace = 'pg_catalog'::regnamespace
 """
-"""The two columns of `CatalogNames`, from a server."""
+"""What is a function or a type, and its name, from a server."""
+
+
+def catalog_names(rows: Iterable[tuple[Any, ...]]) -> CatalogNames:
+    """The names in the rows of `CATALOG_QUERY`. A server without the usual ones was not understood, and is refused."""
+    functions, types = set(), set()
+    for kind, name in rows:
+        (functions if kind == "function" else types).add(str(name))
+    if not (functions >= FUNCTIONS_EVERYWHERE and types >= TYPES_EVERYWHERE):
+        raise StoreCorrupt("the server's catalog does not list what every PostgreSQL has; nothing can be checked by it")
+    return CatalogNames(frozenset(functions), frozenset(types))
+
+
+FUNCTIONS_EVERYWHERE: Final = frozenset(
+    ("current_setting", "pg_advisory_lock", "pg_read_file", "pg_sleep", "set_config")
+)
+TYPES_EVERYWHERE: Final = frozenset(("int4", "regclass", "regrole", "text"))
 
 
 class CheckedStatement(NamedTuple):
@@ -139,7 +155,7 @@ class StatementChecker:
         reads = True
         for name, node in _nodes(tree[0]["stmt"]):
             if name in STATEMENTS or name in _EXPRESSIONS:
-                reads = reads and name not in _WRITING
+                reads = reads and name not in _WRITING and not (name == "FuncCall" and _moves_sequence(node))
             elif name:
                 raise _denied(f"{name.removesuffix('Stmt')}")
             self._check_node(name, node)
@@ -205,6 +221,10 @@ _HINTS: Final = {
     "DoStmt": "send the statements themselves, as a batch",
     "CopyStmt": "send rows as INSERT with parameters",
 }
+
+
+def _moves_sequence(node: Node) -> bool:
+    return _strings(node["funcname"])[-1] in ("nextval", "setval")
 
 
 def _denied(what: str, hint: str | None = None) -> SqlError:
@@ -308,8 +328,10 @@ def _comment(_checker: StatementChecker, node: Node) -> None:
     if node.get("objtype") not in _COMMENTED:
         raise _denied(f"COMMENT ON {str(node.get('objtype')).removeprefix('OBJECT_')}")
     names = _strings(node["object"].get("List", {}).get("items", ()))
-    if len(names) > 2:
+    if len(names) > (2 if node["objtype"] in ("OBJECT_COLUMN", "OBJECT_TABCONSTRAINT") else 1):
         raise _denied("a name with a schema", "leave the schema out")
+    if "TypeName" in node["object"]:
+        _check_object(node["object"])
 
 
 def _index(_checker: StatementChecker, node: Node) -> None:
