@@ -102,7 +102,7 @@ class Prober:
         sql = probe.sql.format(**self._names)
         try:
             request = build_request([sql], SHORT, dialect=lambda _sql, _params: [])
-            bound = engine._bound(request, await engine._schema(NAMESPACE, DATABASE))
+            bound = await engine._bound(request, await engine._schema(NAMESPACE, DATABASE))
         except OncewardError:
             return False
         if not self._layers.limits:

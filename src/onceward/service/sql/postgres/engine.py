@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -36,13 +36,15 @@ from onceward.service.sql.costs import SqlCost, note_cost
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
-from onceward.service.sql.postgres.placeholders import numbered, ordered
+from onceward.service.sql.postgres.parser_process import LongStatements
+from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
 from onceward.service.sql.postgres.schema_inspector import read_tables
 from onceward.service.sql.postgres.session import TenantSession
 from onceward.service.sql.postgres.session_pool import SessionPool
 from onceward.service.sql.postgres.statement_checker import (
     CATALOG_QUERY,
     CatalogNames,
+    CheckedStatement,
     StatementChecker,
     catalog_names,
 )
@@ -115,6 +117,7 @@ class PostgresEngine:
         self._seen = SettledIds()
         self._records = ""
         self._checker: StatementChecker | None = None
+        self._long: LongStatements | None = None
         self._schemas: TenantSchemas | None = None
         self._opening = asyncio.Lock()
         self._closed = False
@@ -213,7 +216,8 @@ class PostgresEngine:
                 driver = await asyncio.to_thread(open_tables, self._url, SCHEMA, self._environment, create=True)
                 await asyncio.to_thread(driver.close)
                 async with self._pool.lend(_OPERATORS) as session:
-                    self._checker = StatementChecker(await _catalog(session))
+                    catalog = await _catalog(session)
+                self._checker, self._long = StatementChecker(catalog), LongStatements(catalog)
                 self._schemas = TenantSchemas(self._records, self._environment)
         return self._schemas
 
@@ -231,15 +235,13 @@ class PostgresEngine:
         await self._ready()
         return build_request(statements, self._limits, dialect=_as_sent, **options)
 
-    def _bound(self, request: SqlRequest, schema: str) -> TenantRequest:
+    async def _bound(self, request: SqlRequest, schema: str) -> TenantRequest:
         """The request as it is sent: every statement checked, every value in PostgreSQL's form."""
-        if self._checker is None:
-            raise EngineClosed
         bound, reads = [], True
         for number, (sql, params) in enumerate(request.statements):
             try:
                 template = numbered(sql)
-                checked = self._checker.check(template.sql)
+                checked = await self._check(template)
                 if request.readonly and not checked.reads:
                     raise _readonly()
                 values = [to_postgres(one, str(place)) for place, one in enumerate(ordered(template, params), 1)]
@@ -260,6 +262,11 @@ class PostgresEngine:
             replay_only=request.replay_only,
         )
 
+    async def _check(self, template: Template) -> CheckedStatement:
+        if self._checker is None or self._long is None:
+            raise EngineClosed
+        return self._checker.check(template.sql) if template.is_short else await self._long.check(template.sql)
+
     async def _perform(
         self, namespace: str, database: str, request: SqlRequest, account: Account | None
     ) -> tuple[dict[str, Any], bool, SqlCost]:
@@ -267,7 +274,7 @@ class PostgresEngine:
         deadline = self._environment.monotonic() + self._limits.queue_seconds
         while True:
             schema = await self._schema(namespace, database)
-            bound = self._bound(request, schema)
+            bound = await self._bound(request, schema)
             try:
                 return await self._once(namespace, request, bound, account)
             except SchemaGone:
@@ -375,10 +382,10 @@ async def _undo(joined: TenantTransaction) -> None:
 
 
 def _as_sent(sql: str, params: Params) -> Any:
-    """Parameters as a fingerprint sees them: as they were sent."""
-    template = numbered(sql)
-    ordered(template, params)
-    return list(params) if isinstance(params, list | tuple) else dict(sorted((params or {}).items())) if params else []
+    """Parameters as a fingerprint sees them: as they were sent. Those that PostgreSQL could not take are refused."""
+    for place, value in enumerate(ordered(numbered(sql), params), 1):
+        to_postgres(value, str(place))
+    return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
 
 
 def _readonly() -> SqlError:

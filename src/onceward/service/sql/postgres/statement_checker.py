@@ -101,7 +101,8 @@ UNION SELECT 'type', typname::text FROM pg_catalog.pg_type WHERE typnamespace = 
 
 def catalog_names(rows: Iterable[tuple[Any, ...]]) -> CatalogNames:
     """The names in the rows of `CATALOG_QUERY`. A server without the usual ones was not understood, and is refused."""
-    functions, types = set(), set()
+    functions: set[str] = set()
+    types: set[str] = set()
     for kind, name in rows:
         (functions if kind == "function" else types).add(str(name))
     if not (functions >= FUNCTIONS_EVERYWHERE and types >= TYPES_EVERYWHERE):
