@@ -179,7 +179,7 @@ class TestLongTexts:
                 await tenant.ask("SELECT " + "(" * 300 + "1" + ")" * 300)
 
         play(story)
-        assert max(lengths) < 10_000
+        assert lengths == []  # None of them was short.
 
 
 class TestPlaceholders:
