@@ -20,13 +20,14 @@ import sqlite3
 import sys
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from onceward.cli.serve import event_loop, listen, server_of
+from onceward.cli.serve import event_loop
+from onceward.service.network.server import server_of
+from onceward.service.network.sockets import listen
 from onceward.service.settings import Settings
 
 WRITE, READ = "/write", "/read"
@@ -62,11 +63,10 @@ def application(file: Path, *, writes: bool = True) -> Starlette:
 async def serve(file: Path, *, writes: bool) -> None:
     """Until killed."""
     settings = Settings(port=0)
-    listening = listen(settings)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    listening = listen(settings.host, settings.port)
+    address = f"http://127.0.0.1:{listening.port}"
     print(json.dumps({"address": address, "token": "", "pid": os.getpid()}), flush=True)
-    server: uvicorn.Server = server_of(application(file, writes=writes), settings)
-    await server.serve(sockets=[listening])
+    await server_of(application(file, writes=writes), settings, listening).serve()
 
 
 def main() -> None:

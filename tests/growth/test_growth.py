@@ -25,6 +25,7 @@ from onceward import OncewardError
 from onceward._core.canonical import canonical_json
 from onceward._core.canonical_writer import canonical_pure
 from onceward._core.retry_headers import parse_duration, retry_hints
+from onceward._core.sealing import MAGIC, key_id_of
 from onceward._core.strict_json import _unique, parse_json
 from onceward._core.structured_fields import Malformed, parse_list
 from onceward._core.verdict_tables.http_statuses import response_info_of
@@ -172,6 +173,9 @@ PARSERS: dict[str, Callable[[int], Any]] = {
     "webhook: HMAC in base64": _webhook(
         PlainHmac(header="x-s", spelling="base64", id_header="x-id"), lambda text: {"x-s": text, "x-id": text}
     ),
+    # --- sealed values: a body that a stranger sends may look like one ---
+    "sealed value": lambda n: key_id_of(MAGIC + b"\x03\xff" + b"k" * n),
+    "sealed value: it breaks off": lambda n: key_id_of(MAGIC + b"\x03" + b"\xff" * n),
     # --- what servers answer, at the client ---
     "waits: many fields": lambda n: retry_hints([("retry-after", "1, 2, x")] * (n // 20), limited=True),
     "waits: a long list": lambda n: retry_hints([("retry-after", "1," * (n // 2))], limited=True),

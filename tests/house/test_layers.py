@@ -39,6 +39,7 @@ LAYERS = (
     Layer("protocol", ("protocol/",)),
     Layer("runtime", ("runtime/",)),
     Layer("stores", ("stores/",)),
+    Layer("audit", ("audit/",)),
     Layer("adapters", ("adapters/",)),
     Layer(
         "messages",

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,30 @@ class Served:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
-        """Start one, and wait until it listens."""
-        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+    def started(
+        cls,
+        folder: Path,
+        *flags: str,
+        program: Sequence[str] = ("-m", "onceward"),
+        before: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
+        **environment: str,
+    ) -> Served:
+        """
+        Start one, and wait until it listens.
+
+        `program` is what to run in place of the command itself; `before`, a command that starts it.
+        """
+        ours = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder)]
+        command = [*before, *ours, *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **environment},
+                cwd=folder,
+                pass_fds=pass_fds,
             )
         told = b""
         if process.stdout is None:

@@ -250,7 +250,7 @@ def test_bad_signatures_are_slowed_by_address_and_right_ones_never(tmp_path: Pat
     """
     Three at once, then 429 with Retry-After; the same address with a right signature goes through.
     """
-    inbox = AsyncInbox(f"sqlite:///{tmp_path}/agent.db", scope="test:demo")
+    inbox = AsyncInbox(f"sqlite:///{tmp_path}/agent.db", scope="acme")
     inbox.add(Source("pac", PacSpace(), [TEXT], lambda event: None))
     authenticator = Authenticator(None, FloodControl(lambda: 0.0, burst=3))  # type: ignore[arg-type]
     with TestClient(HooksApp(inbox, authenticator).app()) as client:

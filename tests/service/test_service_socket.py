@@ -7,8 +7,7 @@ import socket
 
 import pytest
 
-from onceward.cli.serve import listen
-from onceward.service.settings import Settings
+from onceward.service.network.sockets import listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -27,7 +26,7 @@ def test_answers_leave_at_once(host: str) -> None:
             found.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        listening = listen(Settings(host=host, port=0))
+        listening = listen(host, 0).socket
         async with await asyncio.start_server(met, sock=listening):
             _, writer = await asyncio.open_connection(*listening.getsockname()[:2])
             nodelay = await found

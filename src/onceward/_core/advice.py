@@ -18,6 +18,8 @@ from onceward._core.errors import (
     OncewardError,
     OwnershipLost,
     ResultInvalid,
+    SealBroken,
+    SealKeyMissing,
 )
 from onceward._core.holders import holder_of
 from onceward._core.keys import bare_key, digest_of
@@ -122,7 +124,7 @@ def _what_happened(found: Record) -> str:
         return "it ended without a known outcome" + (f" ({_one_line(str(process))})" if process is not None else "")
     try:
         failure = decode_failure(found.error)
-    except ResultInvalid:
+    except (ResultInvalid, SealBroken, SealKeyMissing):
         return "it ended without a known outcome"
     return f"it raised {_one_line(failure.type)}: {_one_line(failure.message)}"
 

@@ -88,6 +88,10 @@ class OwnTables:
 
     store: object
     """One of the stores that come with Onceward."""
+    around: Callable[[CallerTransaction], CallerTransaction] | None = field(default=None, repr=False)
+    """Put around what an adapter has joined: by a store that wraps another and changes what is written."""
+    around_async: Callable[[AsyncCallerTransaction], AsyncCallerTransaction] | None = field(default=None, repr=False)
+    """The same for a function that awaits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
 from onceward._core.reply import Reply, is_valid_reply, pack_reply, unpack_reply
+from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
 
 JSON = "json/1"
 BYTES = "bytes/1"
@@ -93,6 +94,8 @@ def decode(encoded: Encoded, restore: Restorer | None = None) -> object:
     if codec is None:
         raise NotReplayable
     if codec not in _CODECS:
+        if is_sealed(codec, data):
+            raise unreadable_error(data)
         raise SchemaMismatch(
             f"this result was stored with codec {codec!r}, and this version reads {', '.join(map(repr, _CODECS))}: "
             "upgrade Onceward where the result is read"
@@ -116,6 +119,8 @@ def encode_failure(exc: BaseException) -> bytes:
 
 def decode_failure(data: bytes) -> RecordedFailure:
     """Return, never raise, the failure that was remembered. No class is looked up by the stored name."""
+    if data[:1] == MAGIC[:1]:
+        raise unreadable_error(data)
     match _from_json(data):
         case {"type": str(kind), "message": str(message), "code": None | str() as code}:
             return RecordedFailure(kind, message, code)

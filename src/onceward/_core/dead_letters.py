@@ -19,12 +19,13 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 from onceward._core.attempt_history import TRIES_KEPT, AttemptSummary
 from onceward._core.codec import shortened
 from onceward._core.durations import SECOND
-from onceward._core.errors import ResultInvalid, SchemaMismatch, StoreContended
+from onceward._core.errors import ResultInvalid, SchemaMismatch, SealBroken, SealKeyMissing, StoreContended
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import RANDOM_BYTES, Flow, Load, Put
 from onceward._core.keys import digest_of, record_id
 from onceward._core.operation import to_datetime
 from onceward._core.record import NOW, Guarantee, Record, State, Write, shown_state
+from onceward._core.sealing import is_sealed, unreadable_error
 from onceward._core.stops import Stop
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
@@ -285,13 +286,15 @@ def readable_dead_letters(found: Sequence[Record]) -> tuple[DeadLetter, ...]:
         if is_dead_letter(one):
             try:
                 letters.append(dead_letter_of(one))
-            except (ResultInvalid, SchemaMismatch):
+            except (ResultInvalid, SchemaMismatch, SealBroken, SealKeyMissing):
                 continue
     return tuple(letters)
 
 
 def _document(found: Record) -> dict[str, Any]:
     if found.codec != CODEC:
+        if is_sealed(found.codec, found.result):
+            raise unreadable_error(found.result)
         raise SchemaMismatch(f"dead letter {digest_of(found.id)} was written by a newer version of Onceward; upgrade")
     try:
         document = json.loads(found.result or b"")

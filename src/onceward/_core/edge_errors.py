@@ -11,6 +11,9 @@ from typing import Any
 
 from onceward._core.base_error import Fault, OncewardError, RetryAdvice
 
+MENDED_SECONDS = 60.0
+"""When to ask again about what somebody has to mend (a top-up, a quota): it takes a while, and asking is cheap."""
+
 
 class RateLimitError(OncewardError):
     """
@@ -189,31 +192,47 @@ class Forbidden(OncewardError, RuntimeError):
     code = "forbidden"
 
 
-class BalanceExhausted(OncewardError, RuntimeError):
+class BalanceExhausted(OncewardError):
     """
-    The tenant's prepaid balance is too low, so nothing was run. Top up, then retry with the same key.
+    The tenant's prepaid balance is too low, so nothing was run. Top up, then send it again with the same key.
 
-    A loop must not repeat it: top up first.
+    A loop may repeat it, with the same key, after the pause; it helps only once somebody has topped up.
     """
 
     code = "balance_exhausted"
+    retry = RetryAdvice.SAME_KEY
 
-    def __init__(self, message: str | None = None, *, balance: int | None = None, price: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        balance: int | None = None,
+        price: int | None = None,
+        retry_after_seconds: float | None = MENDED_SECONDS,
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
         self.balance = balance
         self.price = price
 
 
-class QuotaExceeded(OncewardError, RuntimeError):
+class QuotaExceeded(OncewardError):
     """
-    The tenant's quota of records or bytes is used up, so nothing was run. Make room, then retry with the same key.
+    The tenant's quota is used up, so nothing was made. Make room, then send it again with the same key.
 
-    A loop must not repeat it: make room first.
+    A loop may repeat it, with the same key, after the pause; it helps only once there is room.
     """
 
     code = "quota_exceeded"
+    retry = RetryAdvice.SAME_KEY
 
-    def __init__(self, message: str | None = None, *, limit: int | None = None, held: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        limit: int | None = None,
+        held: int | None = None,
+        retry_after_seconds: float | None = MENDED_SECONDS,
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
         self.limit = limit
         self.held = held

@@ -8,6 +8,8 @@ Every error of Onceward: what happened, whose fault it is, and what a caller may
     |   +-- KeyMissing        there is no key                          never: give it one
     +-- RequestInvalid        the request has no canonical form        never: fix the request
     +-- ResultInvalid         a stored result cannot be read back      never: look at the record
+    +-- SealBroken            a sealed value does not fit its row      never: look at the store
+    +-- SealKeyMissing        a value is sealed under a missing key    same key, once the key is there
     +-- KeyReused             same key, different request              new key
     +-- InFlight              another caller is running it             same key, after a pause
     +-- InDoubt               it may have happened                     never: reconcile first
@@ -50,8 +52,8 @@ Every error of Onceward: what happened, whose fault it is, and what a caller may
     +-- TargetRefused         a webhook's URL is not a public address  never: use a public https URL
     +-- TokenInvalid          this token is not valid                  never: use one that is valid
     +-- Forbidden             this token may not do that               never: use one that may
-    +-- BalanceExhausted      the prepaid balance does not cover it    never now: top up, then the same key
-    +-- QuotaExceeded         the tenant's quota is used up            never now: make room, then the same key
+    +-- BalanceExhausted      the prepaid balance does not cover it    same key, after a top-up
+    +-- QuotaExceeded         the tenant's quota is used up            same key, once there is room
 
 Every error has these attributes: `code` (stable, the same word on HTTP and in the CLI), `fault`, `retry` and, when
 known, `retry_after_seconds` and `retry_at`. `key`, `digest`, `fence`, `operation` and `first_at` say which operation it
@@ -167,6 +169,29 @@ class ResultInvalid(OncewardError, RuntimeError):
     """
 
     code = "result_invalid"
+
+
+class SealBroken(OncewardError, RuntimeError):
+    """
+    A sealed value does not open in its place: it was changed, cut off, or moved there from another row. Restore it.
+
+    A loop must not repeat it: the stored value stays what it is.
+    """
+
+    code = "seal_broken"
+    fault = Fault.STORE
+
+
+class SealKeyMissing(OncewardError):
+    """
+    A stored value is sealed under a key that is not here. Add that key: the error names its id.
+
+    A loop may repeat it with the same key, once the key is there. Nothing runs meanwhile.
+    """
+
+    code = "seal_key_missing"
+    fault = Fault.STORE
+    retry = RetryAdvice.SAME_KEY
 
 
 class KeyReused(OncewardError, RuntimeError):

@@ -15,6 +15,8 @@ from onceward._core.erasure_marks import marks_of
 from onceward._core.errors import (
     AlreadySettled,
     RecordRefused,
+    SealBroken,
+    SealKeyMissing,
     StoreContended,
     StoreForgot,
     StoreUnavailable,
@@ -185,7 +187,10 @@ def outcome_of(found: Record | PeekResult, restore: Restorer | None) -> Outcome[
 def winner_of(found: Record | None, restore: Restorer | None) -> Outcome[Any] | None:
     if found is None or not record.is_settled(found) or found.codec is None:
         return None
-    return outcome_of(found, restore)
+    try:
+        return outcome_of(found, restore)
+    except (SealBroken, SealKeyMissing):
+        return None  # That somebody else has won is the news; whoever asks again is told about the seal.
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -409,6 +409,30 @@ def reconcile(
     return _next(found, state, version, token=token, replay=replay, forget=forget, codec=codec, result=result)
 
 
+def rewrite_values(
+    found: Record, *, version: bytes, codec: str | None, result: bytes | None, error: bytes | None
+) -> Write | None:
+    """
+    The same record with its values in another form (sealed anew); None if it is not to be touched: somebody holds it,
+    or it has no values, or its time is over. Its times are what was left of them when it was read.
+    """
+    over = any(left is not None and left <= 0 for left in (found.replay_left, found.forget_left))
+    if found.state == State.CLAIMED or over or (found.result is None and found.error is None):
+        return None
+    write = _next(
+        found,
+        found.state,
+        version,
+        doubt=found.doubt,
+        replay=found.replay_left,
+        forget=found.forget_left,
+        codec=codec,
+        result=result,
+        error=error,
+    )
+    return write._replace(settled_at=found.settled_at)
+
+
 def _must_hold(held: Record, move: str) -> None:
     if held.state != State.CLAIMED:
         raise IllegalMove(f"cannot {move} this operation: it is {shown_state(held)}, not claimed")

@@ -25,7 +25,7 @@ def join(connection: Any, store: object) -> CallerTransaction:
     if joins is not None and not isinstance(joins, OwnTables):
         return joins.join(connection)
     joined: CallerTransaction = find_adapter(connection).join(connection, unwrapped_store(joins, store))
-    return joined
+    return joined if joins is None or joins.around is None else joins.around(joined)
 
 
 def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:

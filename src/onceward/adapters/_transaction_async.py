@@ -25,7 +25,7 @@ def join_async(connection: Any, store: object) -> AsyncCallerTransaction:
     if joins is not None and not isinstance(joins, OwnTables):
         return joins.join_async(connection)
     joined: AsyncCallerTransaction = find_adapter(connection).join_async(connection, unwrapped_store(joins, store))
-    return joined
+    return joined if joins is None or joins.around_async is None else joins.around_async(joined)
 
 
 async def run_in_transaction_async(connection: Any, store: object, steps: SqlSteps[T]) -> T:

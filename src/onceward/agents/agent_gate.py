@@ -23,6 +23,7 @@ from typing import Any, Self, Unpack
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Listener
+from onceward._core.sealing import Seal
 from onceward._core.terms import Options
 from onceward.agents import delivery, delivery_async
 from onceward.agents.agent_run import AgentRun
@@ -52,7 +53,7 @@ class AgentGate:
 
     With `journal`, every attempt is noted beside the records of a SQLite or PostgreSQL store, under the name of this
     `worker`; `onceward journal show RUN` prints a run. It costs one more write before each tool runs. `spend` is a cap
-    on what calls cost.
+    on what calls cost. `seal` and `sealed_only` are those of a `Gate`.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class AgentGate:
         spend: Spend | None = None,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(store, str):
@@ -85,14 +88,22 @@ class AgentGate:
         self._lock = threading.Lock()
         self._shielded: set[asyncio.Task[Any]] = set()
         self._owner: AgentGate | None = None
-        Gate(MEMORY, scope=scope, **options)  # Scope and options are checked now, and the store when it is needed.
+        self._seal, self._sealed_only = seal, sealed_only
+        # Scope and options are checked now, and the store when it is needed.
+        Gate(MEMORY, scope=scope, seal=seal, sealed_only=sealed_only, **options)
 
     @cached_property
     def _blocking_calls(self) -> ToolRunner:
         if self._owner is not None:
             return ToolRunner(self._owner.blocking.scoped(self._scope))
         gate = Gate(
-            self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
+            self._url,
+            scope=self._scope,
+            listeners=self._listeners,
+            environment=self._environment,
+            seal=self._seal,
+            sealed_only=self._sealed_only,
+            **self._options,
         )
         book = None if self._spend is None else SpendBook(gate, self._spend)
         return ToolRunner(gate, None if self._notes is None else Journal(self._url, **self._keeper), self._notes, book)
@@ -102,7 +113,13 @@ class AgentGate:
         if self._owner is not None:
             return AsyncToolRunner(self._owner.awaiting.scoped(self._scope))
         gate = AsyncGate(
-            self._url, scope=self._scope, listeners=self._listeners, environment=self._environment, **self._options
+            self._url,
+            scope=self._scope,
+            listeners=self._listeners,
+            environment=self._environment,
+            seal=self._seal,
+            sealed_only=self._sealed_only,
+            **self._options,
         )
         book = None if self._spend is None else AsyncSpendBook(gate, self._spend)
         journal = None if self._notes is None else AsyncJournal(self._url, **self._keeper)

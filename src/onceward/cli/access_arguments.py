@@ -91,6 +91,7 @@ def tenant_document(tenant: Tenant) -> dict[str, Any]:
         "reservedMicro": tenant.reserved,
         "quotaRecords": tenant.quota_records,
         "quotaBytes": tenant.quota_bytes,
+        "quotaDatabases": tenant.quota_databases,
         "usedRecords": tenant.used_records if limited else None,
         "usedBytes": tenant.used_bytes if limited else None,
         "countedAt": format_instant(tenant.counted_at) if limited else None,

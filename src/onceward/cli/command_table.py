@@ -35,6 +35,7 @@ GROUPS = {
     "ledger": "the balance ledger: walk its chain, add customers",
     "relay": "deliver the messages of an outbox: run, look, requeue, enable",
     "hooks": "receive webhooks: add sources, see what came, try them out",
+    "audit": "see what operators decided, by whom and why, and that nobody has changed it since",
     "journal": "look at what was tried, and how it ended",
     "mcp": "stand before an MCP server: each of its calls happens once, and a retry is given the first answer",
     "serve": "serve SQL over HTTP with keys and plans, and the records API",

@@ -30,19 +30,23 @@ from onceward.cli.dead_letter_requeue_async import requeue_letter_async
 from onceward.cli.dead_letter_selection import (
     DEAD_LETTER,
     MESSAGE_CHARACTERS_MAX,
+    deciding_requeue,
     is_named_by_key,
     requeue_error,
     require_one,
 )
+from onceward.cli.decisions import DECIDING, open_log, operator_of
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import STORE, open_chosen_store
+from onceward.cli.store_argument import SEAL_KEYS, STORE, open_chosen_store, store_url
 from onceward.cli.text_tables import shorten
 from onceward.gate import Gate
 from onceward.gate.call_factory import SCAN_PAGE
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 from onceward.gate.operator_actions import ID_DIGITS, discard_dead_letter, find_records, id_of_dead_letter
-from onceward.gate.payload_seal import Sealed
+from onceward.gate.record_decisions import decision_about
+from onceward.gate.seal_keys import Sealed
+from onceward.service.access.scopes import tenant_of
 
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 LIST_MAX = 10_000
@@ -102,7 +106,12 @@ def _discard(args: argparse.Namespace) -> int:
         )
     with open_chosen_store(args) as store:
         found = _dead_letter_record(store, args)
-        discard_dead_letter(store, found.id)
+        whose = tenant_of(found.scope)
+        with (
+            open_log(store_url(args)) as log,
+            log.deciding(decision_about(found, "letter.discard", operator_of(args), whose)) as made,
+        ):
+            made.after = {"discarded": discard_dead_letter(store, found.id)}
     _print_done({"digest": found.id.hex()[:12], "discarded": True}, as_json=args.json)
     return exit_codes.FINE
 
@@ -129,10 +138,11 @@ def _send_again(args: argparse.Namespace) -> DeadLetter:
             )
         box = Gate(store, scope=dead_letter.scope).dead_letters(payload=seal or "plain")
         box.handle_requests(args.send_to, send)
-        try:
-            box.requeue(dead_letter, did_not_happen=args.did_not_happen)
-        except Exception as error:
-            raise requeue_error(dead_letter, error) from None
+        with deciding_requeue(args, store, dead_letter):
+            try:
+                box.requeue(dead_letter, did_not_happen=args.did_not_happen)
+            except Exception as error:
+                raise requeue_error(dead_letter, error) from None
     return dead_letter
 
 
@@ -214,6 +224,7 @@ COMMANDS = (
             limit(LIST_MAX, 50),
             Argument("--after", "begin after this id or digest", metavar="ID", type=id_digits),
             STORE,
+            SEAL_KEYS,
         ),
         examples=("onceward dead list", "onceward dead list --scope live:acme --limit 20"),
         exit_codes=exit_codes.TO_LIST,
@@ -255,6 +266,7 @@ COMMANDS = (
                 "it may have happened, and you have checked that it did not",
                 action="store_true",
             ),
+            *DECIDING,
         ),
         examples=(f"onceward dead requeue {_EXAMPLE} --app shop:dead",),
         exit_codes=exit_codes.TO_DECIDE,
@@ -273,6 +285,7 @@ COMMANDS = (
         arguments=(
             *DEAD_LETTER,
             Argument("--yes", "yes: it is done, or need not be done", action="store_true"),
+            *DECIDING,
         ),
         examples=(f"onceward dead discard {_EXAMPLE} --yes",),
         exit_codes=exit_codes.TO_DECIDE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from onceward._core.dead_letters import DeadLetter
-from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
+from onceward.cli.dead_letter_selection import deciding_requeue, requeue_error, require_one_letter
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 
 
@@ -17,8 +17,9 @@ async def requeue_letter_async(box: AsyncDeadLetterBox, args: argparse.Namespace
     async with box.gate:  # The app was loaded for this command alone.
         found = await (box.get(args.key) if args.id is None else box.find(args.id))
         dead_letter = require_one_letter(found, args)
-        try:
-            await box.requeue(dead_letter, did_not_happen=args.did_not_happen)
-        except Exception as error:
-            raise requeue_error(dead_letter, error) from None
+        with deciding_requeue(args, box.gate.store, dead_letter):
+            try:
+                await box.requeue(dead_letter, did_not_happen=args.did_not_happen)
+            except Exception as error:
+                raise requeue_error(dead_letter, error) from None
     return dead_letter

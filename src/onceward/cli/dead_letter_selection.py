@@ -5,16 +5,24 @@ Which dead letter a command is about: its id, its digest, or scope and key; and 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from onceward._core.capabilities import capabilities_of
 from onceward._core.codec import message_of, type_name
 from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import OncewardError
+from onceward._core.store_protocols import AsyncStore, Store
+from onceward.audit import OpenDecision
 from onceward.cli import exit_codes
 from onceward.cli.argument_types import id_digits
 from onceward.cli.command_table import Argument
-from onceward.cli.store_argument import STORE
+from onceward.cli.decisions import deciding
+from onceward.cli.store_argument import SEAL_KEYS, STORE
 from onceward.cli.text_tables import shorten
+from onceward.gate.record_decisions import environment_of
+from onceward.service.access.scopes import tenant_of
 
 MESSAGE_CHARACTERS_MAX = 300
 """Of a handler's error, on the command line."""
@@ -24,8 +32,22 @@ DEAD_LETTER = (
     Argument("--scope", "with --key: the scope of the gate", metavar="SCOPE"),
     Argument("--key", "with --scope: the key, as the caller gives it", metavar="KEY"),
     STORE,
+    SEAL_KEYS,
 )
 """The arguments of a command about one dead letter: which it is, and the store it is in."""
+
+
+@contextmanager
+def deciding_requeue(
+    args: argparse.Namespace, store: Store | AsyncStore, dead_letter: DeadLetter
+) -> Iterator[OpenDecision]:
+    """Write down that a dead letter is requeued, in the decision log beside the store that it is in."""
+    scope = dead_letter.scope
+    about: dict[str, Any] = {"tenant": tenant_of(scope), "environment": environment_of(scope)}
+    before = {"scope": scope, "didNotHappen": args.did_not_happen}
+    url = capabilities_of(store).tables
+    with deciding(args, url, "letter.requeue", dead_letter.id, **about, before=before) as made:
+        yield made
 
 
 def is_named_by_key(args: argparse.Namespace) -> bool:

@@ -13,6 +13,8 @@ from onceward._core.errors import (
     RequestInvalid,
     ResultInvalid,
     SchemaMismatch,
+    SealBroken,
+    SealKeyMissing,
     SourceUnknown,
     StoreUnavailable,
 )
@@ -105,7 +107,7 @@ def exit_code_of(error: OncewardError) -> int:
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only if it was typed: commands that look also show unreadable records.
             return USAGE
-        case StoreUnavailable() | SchemaMismatch():
+        case StoreUnavailable() | SchemaMismatch() | SealBroken() | SealKeyMissing():
             return STORE
     return REFUSED
 

@@ -18,9 +18,11 @@ from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant
 from onceward.cli.argument_types import count_up_to, seconds
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import format_table
+from onceward.gate.record_decisions import environment_of
 from onceward.messaging.inbox.handlers import import_handler
 from onceward.messaging.inbox.inbox import Inbox
 from onceward.messaging.inbox.sample_event import SampleEvent, signed_sample
@@ -34,7 +36,7 @@ from onceward.messaging.inbox.stored_sources import (
 )
 from onceward.messaging.webhooks import PlainHmac, Scheme
 from onceward.runtime.environment import REAL
-from onceward.service.access.scopes import check_environment, check_tenant, scope_of
+from onceward.service.access.scopes import check_environment, check_tenant, scope_of, tenant_of
 
 _HEADINGS = (
     "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED",
@@ -78,13 +80,32 @@ def _add(args: argparse.Namespace) -> int:
         args.keep, args.trust_unsigned_id,
     ).checked()  # fmt: skip
     with _open_inbox(args) as inbox:
-        is_new = inbox.store_source(source)
+        about = {"tenant": args.tenant, "environment": args.environment}
+        before = inbox.stored_source(source.name)
+        with deciding(
+            args, existing_store_url(args), "source.add", source.name, **about, before=_source_facts(before)
+        ) as made:
+            is_new = inbox.store_source(source)
+            made.after = {"new": is_new, **_source_facts(source)}
     if args.json:
         print_json({"source": source.name, "path": f"/hooks/{source.name}", "new": is_new})
     else:
         print_text(f"{source.name} {'added' if is_new else 'replaced'}: POST /hooks/{source.name}")
     print_note(f"try it: onceward hooks test {source.name}")
     return exit_codes.FINE
+
+
+def _source_facts(source: StoredSource | None) -> dict[str, Any]:
+    """What the decision log says of a source: where its secrets are, and never what they are."""
+    if source is None:
+        return {}
+    return {
+        "scope": source.scope,
+        "scheme": _scheme_name(source.scheme),
+        "secrets": list(source.secrets),
+        "handler": source.handler,
+        "attempts": source.attempts,
+    }
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -142,7 +163,11 @@ def _test(args: argparse.Namespace) -> int:
 def _requeue(args: argparse.Namespace) -> int:
     """Make an event due again."""
     with _open_inbox(args) as inbox:
-        inbox.requeue(args.source, args.id)
+        source = inbox.stored_source(args.source)
+        scope = "" if source is None else source.scope
+        about: dict[str, Any] = {"tenant": tenant_of(scope), "environment": environment_of(scope)}
+        with deciding(args, existing_store_url(args), "event.requeue", f"{args.source} {args.id}", **about):
+            inbox.requeue(args.source, args.id)
     if args.json:
         print_json({"source": args.source, "event": args.id, "requeued": True})
     else:
@@ -278,6 +303,7 @@ COMMANDS = (
                 action="store_true",
             ),
             *_SCHEME,
+            *DECIDING,
             STORE,
         ),
         examples=(
@@ -314,7 +340,7 @@ COMMANDS = (
         name="hooks requeue",
         summary="process an event again that was given up",
         run=_requeue,
-        arguments=(_SOURCE, Argument("id", "the event's id", metavar="EVENT"), STORE),
+        arguments=(_SOURCE, Argument("id", "the event's id", metavar="EVENT"), *DECIDING, STORE),
         examples=("onceward hooks requeue stripe evt_1",),
         exit_codes=exit_codes.TO_DECIDE,
         more="An event in doubt is refused: reconcile its record first (the error says how).",

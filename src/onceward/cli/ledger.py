@@ -13,6 +13,7 @@ from onceward._core.keys import ENVIRONMENTS
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import tenant_name
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import escape_invisible, format_table
@@ -49,7 +50,10 @@ def _customer(args: argparse.Namespace) -> int:
         from onceward.service.ledger import LedgerScope
 
         place = LedgerScope.of(args.environment, args.tenant)
-        is_new = ledger.run(ledger.flows.add_customer(place, args.customer))
+        about = {"tenant": args.tenant, "environment": args.environment}
+        with deciding(args, existing_store_url(args), "customer.add", args.customer, **about) as made:
+            is_new = ledger.run(ledger.flows.add_customer(place, args.customer))
+            made.after = {"new": is_new}
     if args.json:
         print_json({"customer": args.customer, "added": is_new})
     elif is_new:
@@ -96,6 +100,7 @@ COMMANDS = (
             Argument("tenant", "whose ledger", metavar="TENANT", type=tenant_name),
             Argument("customer", "the customer's id", metavar="CUSTOMER"),
             Argument("--environment", "live or test", choices=ENVIRONMENTS, required=True),
+            *DECIDING,
             STORE,
         ),
         examples=("onceward ledger customer acme cus_17 --environment live",),

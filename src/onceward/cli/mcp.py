@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import os
 import re
+from contextlib import ExitStack
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import seconds
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.output import print_note
-from onceward.cli.store_argument import STORE, existing_store_url
+from onceward.cli.store_argument import SEAL_KEYS, STORE, existing_store_url, seal_of
 
 RUN_VARIABLE = "ONCEWARD_MCP_RUN"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]+)")
@@ -58,13 +59,15 @@ async def _proxied(
     from onceward.agents.mcp_proxy.serve import serve
     from onceward.agents.mcp_proxy.server_process import ServerProcess
 
-    async with AgentGate(url, scope=scope, tools=tools.tools, default=tools.others) as gate:
-        judge = CallJudge(gate, gate.run(run) if run else None, tools, trusts=args.trust_annotations)
-        server = HttpLink(args.url, headers) if args.url else await ServerProcess.start(args.server)
-        proxy = McpProxy(
-            judge, tools, client=ClientOutput(1), server=server, note=_note, followed=args.delivered == "followed"
-        )
-        return await serve(proxy, ClientInput(0), server, _note, args.grace)
+    with ExitStack() as stack:
+        seal = seal_of(args, url, stack)
+        async with AgentGate(url, scope=scope, tools=tools.tools, default=tools.others, seal=seal) as gate:
+            judge = CallJudge(gate, gate.run(run) if run else None, tools, trusts=args.trust_annotations)
+            server = HttpLink(args.url, headers) if args.url else await ServerProcess.start(args.server)
+            proxy = McpProxy(
+                judge, tools, client=ClientOutput(1), server=server, note=_note, followed=args.delivered == "followed"
+            )
+            return await serve(proxy, ClientInput(0), server, _note, args.grace)
 
 
 def _scope_of(command: list[str], url: str | None) -> str:
@@ -98,6 +101,7 @@ COMMANDS = (
         run=_mcp,
         arguments=(
             STORE,
+            SEAL_KEYS,
             Argument(
                 "--run",
                 "the piece of work that the calls belong to",

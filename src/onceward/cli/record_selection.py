@@ -11,7 +11,7 @@ from onceward._core.store_protocols import Store
 from onceward.cli import exit_codes
 from onceward.cli.argument_types import id_digits
 from onceward.cli.command_table import Argument
-from onceward.cli.store_argument import STORE
+from onceward.cli.store_argument import SEAL_KEYS, STORE
 from onceward.gate.operator_actions import CANDIDATES_MAX, find_records, id_of_key
 
 DIGITS_MORE = 8
@@ -22,6 +22,7 @@ RECORD = (
     Argument("--scope", "with --key: the scope of the gate", metavar="SCOPE"),
     Argument("--key", "with --scope: the key, as the caller gives it", metavar="KEY"),
     STORE,
+    SEAL_KEYS,
 )
 """The arguments of a command about one record: which it is, and the store it is in."""
 

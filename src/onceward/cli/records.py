@@ -19,14 +19,17 @@ from onceward._core.terms import DEFAULT_TERMS, apply_options
 from onceward.cli import exit_codes
 from onceward.cli.argument_types import count_up_to, id_digits, limit, read_json_argument, seconds
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, open_log, operator_of
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.record_output import print_record, record_document, record_table
 from onceward.cli.record_selection import RECORD, find_record
-from onceward.cli.store_argument import STORE, open_chosen_store
+from onceward.cli.store_argument import STORE, open_chosen_store, store_url
 from onceward.cli.text_tables import format_facts
 from onceward.gate.call_factory import PURGE_BATCH, SCAN_PAGE
-from onceward.gate.operator_actions import ID_DIGITS, reconcile_record
+from onceward.gate.operator_actions import ID_DIGITS
+from onceward.gate.record_decisions import decide_record
 from onceward.runtime.environment import REAL
+from onceward.service.access.scopes import tenant_of
 
 STATES = ("claimed", "settled", "released", "in_doubt", "lapsed", "expired", "absent")
 """As shown. The last three are derived: may be claimed again; a tombstone; forgotten, until the next purge."""
@@ -104,7 +107,12 @@ def _decide(args: argparse.Namespace, decision: Found | NotFound) -> int:
     retain = getattr(args, "retain", None)
     terms = DEFAULT_TERMS if retain is None else apply_options(DEFAULT_TERMS, {"retain": retain})
     with open_chosen_store(args) as store:
-        decided = reconcile_record(store, find_record(store, args).id, decision, fence=args.fence, terms=terms)
+        found = find_record(store, args)
+        whose = tenant_of(found.scope)
+        with open_log(store_url(args)) as log:
+            decided = decide_record(
+                log, store, found, decision, operator_of(args), tenant=whose, fence=args.fence, terms=terms
+            )
     print_record(decided, as_json=args.json)
     return exit_codes.FINE
 
@@ -137,6 +145,7 @@ _DECIDING = (
         type=int,
         metavar="N",
     ),
+    *DECIDING,
 )
 
 COMMANDS = (

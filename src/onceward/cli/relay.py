@@ -13,6 +13,7 @@ from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant
 from onceward.cli.argument_types import limit
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, store_url
 from onceward.cli.text_tables import format_table
@@ -123,7 +124,7 @@ def _document(message: DeadMessage) -> dict[str, object]:
 
 
 def _requeue(args: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(args)) as admin:
+    with OutboxAdmin(store_url(args)) as admin, deciding(args, store_url(args), "message.requeue", args.id):
         if not admin.requeue(args.id):
             raise _no_such(args.id)
     return _print_done(args, args.id, "requeued")
@@ -134,14 +135,14 @@ def _discard(args: argparse.Namespace) -> int:
         raise exit_codes.UsageError(
             "this deletes the message, which cannot be undone. If that is what you want, add --yes"
         )
-    with OutboxAdmin(store_url(args)) as admin:
+    with OutboxAdmin(store_url(args)) as admin, deciding(args, store_url(args), "message.discard", args.id):
         if not admin.discard(args.id):
             raise _no_such(args.id)
     return _print_done(args, args.id, "discarded")
 
 
 def _enable(args: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(args)) as admin:
+    with OutboxAdmin(store_url(args)) as admin, deciding(args, store_url(args), "endpoint.enable", args.endpoint):
         if not admin.enable(args.endpoint):
             raise exit_codes.NoSuchMessage(
                 f"the endpoint {args.endpoint} is not disabled; `onceward relay status` lists those that are"
@@ -211,7 +212,7 @@ COMMANDS = (
         name="relay requeue",
         summary="try a dead message anew, under its own id",
         run=_requeue,
-        arguments=(_MESSAGE, STORE),
+        arguments=(_MESSAGE, *DECIDING, STORE),
         examples=(f"onceward relay requeue {_EXAMPLE}",),
         exit_codes=exit_codes.TO_FIND,
     ),
@@ -219,7 +220,12 @@ COMMANDS = (
         name="relay discard",
         summary="delete a dead message",
         run=_discard,
-        arguments=(_MESSAGE, STORE, Argument("--yes", "yes: nobody needs to hear of it", action="store_true")),
+        arguments=(
+            _MESSAGE,
+            Argument("--yes", "yes: nobody needs to hear of it", action="store_true"),
+            *DECIDING,
+            STORE,
+        ),
         examples=(f"onceward relay discard {_EXAMPLE} --yes",),
         exit_codes=exit_codes.TO_FIND,
     ),
@@ -227,7 +233,7 @@ COMMANDS = (
         name="relay enable",
         summary="deliver again to an endpoint that was disabled because it was gone (410)",
         run=_enable,
-        arguments=(Argument("endpoint", "the endpoint's name", metavar="NAME"), STORE),
+        arguments=(Argument("endpoint", "the endpoint's name", metavar="NAME"), *DECIDING, STORE),
         examples=("onceward relay enable billing",),
         exit_codes=exit_codes.TO_FIND,
     ),

@@ -9,11 +9,10 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import fields
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,15 +22,14 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
+from onceward.runtime.environment import REAL
 from onceward.service import settings
 from onceward.service.settings import Settings, is_loopback, load_settings
 
 if TYPE_CHECKING:
     from onceward.service.app import Service
-
-
-BACKLOG = 2_048
-"""Connections that wait to be accepted; uvicorn has the same default."""
+    from onceward.service.logs import BoundedLogHandler
+    from onceward.service.network.sockets import ListeningSocket
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -56,68 +54,65 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _run(chosen: Settings, *, as_json: bool) -> int:
     from onceward.service.app import open_service
-    from onceward.service.logs import log_to_stderr
+    from onceward.service.logs import TELL_SECONDS, log_to_stderr
+    from onceward.service.network.certificates import Certificates
+    from onceward.service.network.server import server_of
+    from onceward.service.network.sockets import fitting_connections, handed_over_socket, listen
 
-    log_to_stderr(chosen.log_level)
-    async with open_service(chosen) as made:
-        listening = listen(chosen)
-        server = server_of(made.app, chosen)
+    handler = log_to_stderr(chosen.log_level, chosen.log_rate_bytes)
+    chosen = replace(chosen, connections=fitting_connections(chosen.connections))
+    certificates = Certificates(chosen.tls_certificate, chosen.tls_key) if chosen.tls_certificate else None
+    given = handed_over_socket(os.environ)  # Before worker processes are started.
+    async with open_service(chosen) as made, AsyncExitStack() as stack:
+        listening = given or listen(chosen.host, chosen.port)
+        _warn_of_strangers(chosen, listening)
+        server = server_of(made.app, chosen, listening, made.accounts, certificates)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
-        server.capture_signals = nullcontext
+        server.capture_signals = nullcontext  # type: ignore[assignment]
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+            loop.add_signal_handler(number, server.handle_exit, number, None)
+        stack.enter_context(_in_background(_tell(handler, TELL_SECONDS)))
+        if certificates is not None:
+            hurry = asyncio.Event()
+            loop.add_signal_handler(signal.SIGHUP, hurry.set)
+            stack.enter_context(_in_background(certificates.watch(hurry)))
         _print_address(
-            chosen, made, listening.getsockname()[1], as_json=as_json
+            chosen, made, listening, as_json=as_json
         )  # After the handlers: who reads this may send a signal.
-        await server.serve(sockets=[listening])
+        await server.serve()
+    handler.tell()
     return exit_codes.FINE
 
 
-def server_of(app: Any, chosen: Settings) -> Any:
-    """uvicorn around an application, as `onceward serve` runs it."""
-    import uvicorn
-
-    from onceward.service.uvicorn_protocol import BoundedHttpProtocol
-
-    class Timed(BoundedHttpProtocol):
-        """The HTTP protocol with this service's limit on how long a request may take to arrive."""
-
-        seconds = chosen.receive_seconds
-
-    config = uvicorn.Config(
-        app,
-        http=Timed,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=round(chosen.shutdown_seconds),
-        h11_max_incomplete_event_size=1 << 20,  # Our own limit is smaller, and its refusal says so.
-    )
-    return uvicorn.Server(config)
+async def _tell(handler: BoundedLogHandler, seconds: float) -> None:
+    """Say now and then what the log left out."""
+    while True:
+        await REAL.asleep(seconds)
+        handler.tell()
 
 
-def listen(chosen: Settings) -> socket.socket:
-    """A socket that listens: a port in use is an error of ours, and port 0 has become a real one."""
-    kind = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: else each response waits 40 ms for an ACK.
-    listening = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+@contextmanager
+def _in_background(work: Coroutine[Any, Any, None]) -> Iterator[None]:
+    task = asyncio.get_running_loop().create_task(work)
     try:
-        listening.bind((chosen.host, chosen.port))
-        listening.listen(BACKLOG)  # From now on callers wait instead of being refused.
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(f"cannot listen on {chosen.host}:{chosen.port}: {error.strerror}") from None
-    if not is_loopback(chosen.host):
-        sys.stderr.write(f"onceward: {chosen.host} is reachable from other machines; put TLS in front of it\n")
-    return listening
+        yield
+    finally:
+        task.cancel()
 
 
-def _print_address(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
-    address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
+def _warn_of_strangers(chosen: Settings, listening: ListeningSocket) -> None:
+    host = str(listening.socket.getsockname()[0])
+    if not is_loopback(host) and not chosen.tls_certificate:
+        sys.stderr.write(
+            f"onceward: {host} is reachable from other machines; set tls_certificate and tls_key, or put TLS in front\n"
+        )
+
+
+def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, *, as_json: bool) -> None:
+    host = str(listening.socket.getsockname()[0]) if listening.is_handed_over else chosen.host
+    scheme = "https" if chosen.tls_certificate else "http"
+    address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{listening.port}"
     token = None if made.first_token is None else made.first_token.issued.text
     if as_json:
         print_json({"address": address, "token": token, "pid": os.getpid()})
@@ -149,7 +144,7 @@ def _setting_arguments() -> Iterator[Argument]:
             continue
         if isinstance(default, float):
             default = format_micros(round(default * SECOND))
-        elif name.endswith("_bytes"):
+        elif "_bytes" in name:
             default = f"{default:,} bytes"
         yield Argument(
             f"--{name.replace('_', '-')}",
@@ -168,6 +163,7 @@ COMMANDS = (
         examples=("onceward serve", "onceward serve --port 8080 --folder data"),
         exit_codes=exit_codes.TO_LIST,
         more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
-        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
+        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way. A "
+        "socket that systemd hands over (LISTEN_FDS) is used instead of host and port.",
     ),
 )

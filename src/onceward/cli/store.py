@@ -18,6 +18,7 @@ from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url, store_url, upkeep_of
 from onceward.cli.store_functions import FUNCTION_COMMANDS
+from onceward.cli.store_reseal import RESEAL_COMMANDS
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.stores import Selection, open_store
 
@@ -167,4 +168,5 @@ COMMANDS = (
         exit_codes=exit_codes.TO_LIST,
     ),
     *FUNCTION_COMMANDS,
+    *RESEAL_COMMANDS,
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
@@ -17,9 +18,18 @@ from onceward.stores import check_url, open_store
 from onceward.stores._store_kinds import kind_of
 from onceward.stores._upkeep import Upkeep
 
+if TYPE_CHECKING:  # Not imported before they are needed: `--help` does not wait for them.
+    from onceward.gate.seal_keys import Sealed
+    from onceward.service.seal import TenantSeal
+
 VARIABLE = "ONCEWARD_STORE"
+SEAL_VARIABLE = "ONCEWARD_SEAL_KEYS"
 
 STORE = Argument("--store", "the store, such as sqlite:///agent.db", metavar="URL", default_text=f"${VARIABLE}")
+
+SEAL_KEYS = Argument(
+    "--seal-keys", "the file with the keys of sealed values", metavar="FILE", default_text=f"${SEAL_VARIABLE}, if set"
+)
 
 
 def store_url(args: argparse.Namespace) -> str:
@@ -64,11 +74,36 @@ def upkeep_of(url: str) -> Upkeep | None:
 @contextmanager
 def open_chosen_store(args: argparse.Namespace) -> Iterator[Store]:
     """The store that was named, open for the length of a `with` block."""
-    store = open_store(existing_store_url(args))
+    url = existing_store_url(args)
+    with ExitStack() as stack:
+        store = open_store(url)
+        stack.callback(store.close)
+        seal = seal_of(args, url, stack)
+        yield store if seal is None else _sealed(store, seal)
+
+
+def _sealed(store: Store, seal: Sealed | TenantSeal) -> Store:
+    from onceward._core.sealing import Sealer
+    from onceward.gate.sealed_store import SealedStore
+
+    return SealedStore(store, Sealer(seal))
+
+
+def seal_of(args: argparse.Namespace, url: str, stack: ExitStack) -> Sealed | TenantSeal | None:
+    """The keys that were named, and those of tenants under them if the store has any; None if none were named."""
+    from onceward.gate.seal_keys import Sealed
+    from onceward.service.seal import open_tenant_seal
+
+    path = getattr(args, "seal_keys", None) or os.environ.get(SEAL_VARIABLE, "")
+    if not path:
+        return None
+    master = Sealed.from_file(path)
     try:
-        yield store
-    finally:
-        store.close()
+        seal = open_tenant_seal(url, master, create=False)
+    except ConfigurationError:
+        return master  # No service has sealed anything here.
+    stack.callback(seal.close)
+    return seal
 
 
 def _check_is_there(url: str) -> None:

@@ -7,9 +7,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from onceward.audit import OpenDecision
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import (
     amount,
@@ -21,9 +25,10 @@ from onceward.cli.access_arguments import (
 )
 from onceward.cli.argument_types import limit
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, deciding, operator_of
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
-from onceward.cli.tenant_data import DATABASES, ROWS, erase_tenant_data
+from onceward.cli.tenant_data import DATABASES, ROWS, erase_decisions, erase_tenant_data
 from onceward.cli.tenant_databases import FOLDER, databases_folder
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
@@ -39,9 +44,15 @@ _LEFT = object()
 
 def _create(args: argparse.Namespace) -> int:
     """Make a tenant."""
-    records, size = (None if limit is _LEFT else limit for limit in (args.records, args.bytes))
+    given = (args.records, args.bytes, args.databases)
+    records, size, databases = (None if limit is _LEFT else limit for limit in given)
     with open_access(args, create=True) as access:
-        is_new = access.create_tenant(args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size)
+        before = access.tenant(args.name)
+        with _deciding_about(args, "tenant.create", before) as made:
+            is_new = access.create_tenant(
+                args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size, quota_databases=databases
+            )
+            made.after = {"new": is_new, **_facts(access.tenant(args.name))}
         if not is_new:
             print_note(f"there is a tenant {args.name} already; it was left as it is")
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
@@ -97,11 +108,15 @@ def _show(args: argparse.Namespace) -> int:
 def _topup(args: argparse.Namespace) -> int:
     """Add to a balance."""
     url = existing_store_url(args)
-    with open_access(args) as access:
+    with (
+        open_access(args) as access,
+        _deciding_about(args, "tenant.topup", _find_tenant(access, args.name)) as made,
+    ):
         outcome = top_up_once(access, url, args.name, args.amount, args.key, begin_prepaid=args.prepaid)
-    if outcome is None:
-        raise _no_such(args.name)
-    document: dict[str, Any] = {**outcome.value, "replayed": outcome.replayed}
+        if outcome is None:
+            raise _no_such(args.name)
+        document: dict[str, Any] = {**outcome.value, "replayed": outcome.replayed}
+        made.after = {name: value for name, value in document.items() if name != "tenant"}
     if outcome.replayed:
         print_note("this key was used before: nothing was added, and this is the result from then")
     if args.json:
@@ -119,30 +134,34 @@ def _balance(document: dict[str, Any]) -> str:
 
 def _quota(args: argparse.Namespace) -> int:
     """Set limits."""
-    if args.records is _LEFT and args.bytes is _LEFT:
-        raise exit_codes.UsageError("no limit was given. Add --records N, --bytes N, or both; `none` removes a limit")
+    if args.records is _LEFT and args.bytes is _LEFT and args.databases is _LEFT:
+        raise exit_codes.UsageError(
+            "no limit was given. Add --records N, --bytes N, --databases N, or several; `none` removes a limit"
+        )
     with open_access(args) as access:
         found = _find_tenant(access, args.name)
         records = found.quota_records if args.records is _LEFT else args.records
         size = found.quota_bytes if args.bytes is _LEFT else args.bytes
-        if not access.set_quota(args.name, records=records, bytes=size):
-            raise _no_such(args.name)
+        databases = found.quota_databases if args.databases is _LEFT else args.databases
+        with _deciding_about(args, "tenant.quota", found) as made:
+            if not access.set_quota(args.name, records=records, bytes=size, databases=databases):
+                raise _no_such(args.name)
+            made.after = {"quotaRecords": records, "quotaBytes": size, "quotaDatabases": databases}
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
 
 def _erase(args: argparse.Namespace) -> int:
     """Erase one, after its name was typed twice."""
     with open_access(args) as access:
-        if access.tenant(args.name) is None and access.tombstone(args.name) is None:
+        before = access.tenant(args.name)
+        if before is None and access.tombstone(args.name) is None:
             raise _no_such(args.name)
         _confirm(args)
         folder = databases_folder(args)
-        done, noted_at, counted = ErasureProgress(0, 0), 0, Counter[str]()
-        besides = partial(erase_tenant_data, existing_store_url(args), folder, args.name, counted)
-        for done in access.erase_tenant(args.name, besides=besides):
-            if done.looked_at >= noted_at + NOTE_EVERY:
-                noted_at = done.looked_at
-                print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+        counted = Counter[str]()
+        with _deciding_about(args, "tenant.erase", before) as made:
+            done = _erase_all(args, access, folder, counted)
+            made.after = {"records": done.records, "rows": counted[ROWS], "databases": counted[DATABASES]}
         grave = access.tombstone(args.name)
     document = {
         "name": args.name,
@@ -164,6 +183,35 @@ def _erase(args: argparse.Namespace) -> int:
         shown += [("deltas, events and notes", counted[ROWS]), ("tokens and money", done.others)]
         print_text(format_facts([*shown, ("erased at", document["erasedAt"])]))
     return exit_codes.FINE
+
+
+def _erase_all(args: argparse.Namespace, access: Access, folder: Path | None, counted: Counter[str]) -> ErasureProgress:
+    """Erase everything, telling now and then how far it is."""
+    done, noted_at = ErasureProgress(0, 0), 0
+    url, operator = existing_store_url(args), operator_of(args)
+    besides = partial(erase_tenant_data, url, folder, args.name, counted, operator)
+    for done in access.erase_tenant(args.name, besides=besides):
+        if done.looked_at >= noted_at + NOTE_EVERY:
+            noted_at = done.looked_at
+            print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+    erase_decisions(url, args.name, operator)  # What another operator decided about it meanwhile.
+    return done
+
+
+@contextmanager
+def _deciding_about(args: argparse.Namespace, action: str, before: Tenant | None) -> Iterator[OpenDecision]:
+    """Write down a decision about the tenant that was named."""
+    url, known = existing_store_url(args), _facts(before)
+    with deciding(args, url, action, f"tenant {args.name}", tenant=args.name, before=known) as made:
+        yield made
+
+
+def _facts(tenant: Tenant | None) -> dict[str, Any]:
+    """What the decision log says of a tenant; its name is not part of it."""
+    if tenant is None:
+        return {}
+    document = tenant_document(tenant)
+    return {name: document[name] for name in ("balanceMicro", "quotaRecords", "quotaBytes", "tokens")}
 
 
 def _confirm(args: argparse.Namespace) -> None:
@@ -201,6 +249,7 @@ def _print_tenant(tenant: Tenant, *, as_json: bool) -> int:
                 ("reserved", format_units(tenant.reserved) if tenant.reserved else None),
                 ("records", _of(tenant.used_records, tenant.quota_records)),
                 ("bytes", _of(tenant.used_bytes, tenant.quota_bytes)),
+                ("databases", None if tenant.quota_databases is None else f"at most {tenant.quota_databases:,}"),
                 ("counted at", format_instant(tenant.counted_at) if limited else None),
                 ("tokens", tenant.tokens),
                 ("being erased since", format_instant(tenant.erasing_at)),
@@ -222,7 +271,14 @@ _TENANT = Argument("name", "the tenant: a-z, 0-9, '.', '_' and '-'", metavar="NA
 _QUOTAS = (
     Argument("--records", "how many records it may hold, or none for no limit", metavar="N", type=quota, default=_LEFT),
     Argument(
-        "--bytes", "how many bytes of stored results, or none for no limit", metavar="N", type=quota, default=_LEFT
+        "--bytes",
+        "how many bytes of databases and results, or none for no limit",
+        metavar="N",
+        type=quota,
+        default=_LEFT,
+    ),
+    Argument(
+        "--databases", "how many databases, or none for what the service allows", metavar="N", type=quota, default=_LEFT
     ),
 )
 
@@ -235,6 +291,7 @@ COMMANDS = (
             _TENANT,
             Argument("--prepaid", "pays in advance: nothing runs without a balance", action="store_true"),
             *_QUOTAS,
+            *DECIDING,
             STORE,
         ),
         examples=("onceward tenant create acme", "onceward tenant create globex --prepaid --records 100000"),
@@ -270,6 +327,7 @@ COMMANDS = (
             Argument("amount", "units, with at most six decimals", metavar="AMOUNT", type=amount),
             Argument("--key", "names this top-up, such as the invoice", metavar="KEY", required=True),
             Argument("--prepaid", "from now on it pays in advance, if it did not", action="store_true"),
+            *DECIDING,
             STORE,
         ),
         examples=("onceward tenant topup acme 25.50 --key invoice-2026-11",),
@@ -278,9 +336,9 @@ COMMANDS = (
     ),
     Command(
         name="tenant quota",
-        summary="set how many records and bytes a tenant may hold",
+        summary="set how many records, bytes and databases a tenant may hold",
         run=_quota,
-        arguments=(_TENANT, *_QUOTAS, STORE),
+        arguments=(_TENANT, *_QUOTAS, *DECIDING, STORE),
         examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),
         exit_codes=exit_codes.TO_DECIDE,
         more="Running services follow within seconds. What is stored already is not touched.",
@@ -293,6 +351,7 @@ COMMANDS = (
             _TENANT,
             Argument("--yes", "the tenant's name once more, where nobody can be asked", metavar="NAME"),
             FOLDER,
+            *DECIDING,
             STORE,
         ),
         examples=("onceward tenant erase acme --yes acme",),

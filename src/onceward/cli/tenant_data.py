@@ -1,5 +1,5 @@
 """
-Erases what a tenant has besides its records and tokens: databases, notes, deltas, events.
+Erases what a tenant has besides its records and tokens: databases, notes, deltas, events, and texts of decisions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
+from onceward.audit import DecisionLog, Operator
 from onceward.cli.tenant_databases import erase_databases
 from onceward.runtime.environment import REAL
 from onceward.service.access.scopes import tenant_of
@@ -19,10 +20,16 @@ from onceward.stores.tables.scope_eraser import erase_scopes
 
 DATABASES = "databases"
 ROWS = "rows"
+KEYS = "keys"
 
 
-def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Counter[str]) -> Iterator[str]:
+def erase_tenant_data(
+    url: str, folder: Path | None, tenant: str, counted: Counter[str], operator: Operator
+) -> Iterator[str]:
     """Erase all of it, and yield the name of each part. If the process is killed, a second run erases the rest."""
+    if keys := _erase_keys(url, tenant):
+        counted[KEYS] += keys
+        yield KEYS
     for name in erase_databases(folder, tenant):
         counted[DATABASES] += 1
         yield name
@@ -32,6 +39,21 @@ def erase_tenant_data(url: str, folder: Path | None, tenant: str, counted: Count
             counted[ROWS] += rows
             yield schema.name
     yield from _erase_records_of_deltas(url, tenant, counted)
+    if erase_decisions(url, tenant, operator):
+        yield "audit"
+
+
+def erase_decisions(url: str, tenant: str, operator: Operator) -> int:
+    """What the decision log says about the tenant. Its entries stay, and their chain holds."""
+    with DecisionLog.open(url) as log:
+        return log.erase_tenant(tenant, operator)
+
+
+def _erase_keys(url: str, tenant: str) -> int:
+    """The keys that its values are sealed under: without them, no copy of a row can be read."""
+    from onceward.service.seal import erase_tenant_keys
+
+    return erase_tenant_keys(url, tenant)
 
 
 def _schemas() -> Iterator[tuple[Schema, str, dict[str, str]]]:

@@ -7,16 +7,21 @@ The secret is shown once, on stdout: it is kept nowhere. Everything else about i
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from onceward._core.durations import SECOND, format_micros
+from onceward.audit import OpenDecision
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant, open_access, tenant_name, token_document, token_id
 from onceward.cli.argument_types import limit, seconds
 from onceward.cli.command_table import Argument, Command
+from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import STORE
+from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import format_table
-from onceward.service.access import NewToken, Role
+from onceward.service.access import Access, NewToken, Role, TokenView
 from onceward.service.access.flows import LIST_MAX, OVERLAP_SECONDS
 
 _EXAMPLE = "k3v9x2m8q4ab"
@@ -26,31 +31,56 @@ _HEADINGS = ("ID", "TENANT", "ENVIRONMENT", "ROLE", "DATABASES", "STATE", "CREAT
 def _create(args: argparse.Namespace) -> int:
     """Make a token."""
     with open_access(args) as access:
-        new = access.create_token(
-            args.tenant,
-            environment=args.environment,
-            role=args.role,
-            databases=args.database,
-            expires=args.expires,
-        )
-    if new is None:
-        raise exit_codes.NoSuchTenant(
-            f"there is no tenant {args.tenant}; `onceward tenant create {args.tenant}` makes it"
-        )
+        if access.tenant(args.tenant) is None:
+            raise _no_such_tenant(args.tenant)
+        about = {"tenant": args.tenant, "environment": args.environment}
+        with deciding(args, existing_store_url(args), "token.create", f"tenant {args.tenant}", **about) as made:
+            new = access.create_token(
+                args.tenant,
+                environment=args.environment,
+                role=args.role,
+                databases=args.database,
+                expires=args.expires,
+            )
+            if new is None:
+                raise _no_such_tenant(args.tenant)
+            made.after = _facts(new.view)
     _show_once(new, as_json=args.json)
     return exit_codes.FINE
 
 
 def _rotate(args: argparse.Namespace) -> int:
     """Make a successor."""
-    with open_access(args) as access:
+    with open_access(args) as access, _deciding_about(args, access, "token.rotate") as made:
         new = access.rotate_token(args.id, overlap=args.overlap)
         old = access.token(args.id)
-    if new is None or old is None:
-        raise _no_such(args.id)
+        if new is None or old is None:
+            raise _no_such(args.id)
+        made.after = {**_facts(old), "successor": new.view.id}
     _show_once(new, as_json=args.json)
     print_note(f"{old.id} ends at {format_instant(old.expires_at)}")
     return exit_codes.FINE
+
+
+@contextmanager
+def _deciding_about(args: argparse.Namespace, access: Access, action: str) -> Iterator[OpenDecision]:
+    """Write down a decision about one token, which must be there."""
+    found = access.token(args.id)
+    if found is None:
+        raise _no_such(args.id)
+    about: dict[str, Any] = {"tenant": found.tenant, "environment": found.environment, "before": _facts(found)}
+    with deciding(args, existing_store_url(args), action, found.id, **about) as made:
+        yield made
+
+
+def _facts(view: TokenView) -> dict[str, Any]:
+    """What the decision log says of a token; it has no secret, nor a digest of one."""
+    document = token_document(view)
+    return {name: document[name] for name in ("id", "role", "databases", "state", "expiresAt") if document[name]}
+
+
+def _no_such_tenant(name: str) -> exit_codes.NoSuchTenant:
+    return exit_codes.NoSuchTenant(f"there is no tenant {name}; `onceward tenant create {name}` makes it")
 
 
 def _show_once(new: NewToken, *, as_json: bool) -> None:
@@ -97,10 +127,11 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     """End a token."""
-    with open_access(args) as access:
+    with open_access(args) as access, _deciding_about(args, access, "token.revoke") as made:
         ended = access.revoke_token(args.id)
-    if ended is None:
-        raise _no_such(args.id)
+        if ended is None:
+            raise _no_such(args.id)
+        made.after = _facts(ended)
     if args.json:
         print_json(token_document(ended))
     else:
@@ -127,6 +158,7 @@ COMMANDS = (
             Argument(
                 "--expires", "seconds until it ends", metavar="SECONDS", type=seconds, default_text="it does not end"
             ),
+            *DECIDING,
             STORE,
         ),
         examples=(
@@ -163,6 +195,7 @@ COMMANDS = (
                 default=OVERLAP_SECONDS,
                 default_text=format_micros(round(OVERLAP_SECONDS * SECOND)),
             ),
+            *DECIDING,
             STORE,
         ),
         examples=(f"onceward token rotate {_EXAMPLE}",),
@@ -173,7 +206,7 @@ COMMANDS = (
         name="token revoke",
         summary="end a token now; every process turns it away within a second",
         run=_revoke,
-        arguments=(_TOKEN, STORE),
+        arguments=(_TOKEN, *DECIDING, STORE),
         examples=(f"onceward token revoke {_EXAMPLE}",),
         exit_codes=exit_codes.TO_DECIDE,
         more="Doing it again does no harm. A successor, if there is one, is another token and stays valid.",

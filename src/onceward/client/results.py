@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onceward.protocol.sql_values import from_json
+from onceward.protocol.usage_header import CallUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Result:
     meta: Mapping[str, Any]
     replayed: bool = False
     """True: this is the first result under this key; the statement was not run now."""
+    usage: CallUsage | None = field(default=None, compare=False)
+    """What this call cost and what is left, as the service says it. None: of a local file, or nothing was said."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows by column name."""
@@ -41,9 +44,11 @@ class BatchResult:
     results: list[Result]
     rows_written: int
     replayed: bool = False
+    usage: CallUsage | None = field(default=None, compare=False)
+    """What this call cost and what is left, of all its statements together."""
 
 
-def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
+def result_of(document: Mapping[str, Any], replayed: bool, usage: CallUsage | None = None) -> Result:
     """The result of one statement, from its response."""
     return Result(
         columns=list(document["columns"]),
@@ -53,10 +58,11 @@ def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
         last_insert_rowid=from_json(document["lastInsertRowid"]),
         meta=document["meta"],
         replayed=replayed,
+        usage=usage,
     )
 
 
-def batch_of(document: Mapping[str, Any], replayed: bool) -> BatchResult:
+def batch_of(document: Mapping[str, Any], replayed: bool, usage: CallUsage | None = None) -> BatchResult:
     """The result of a batch, from its response."""
     results = [result_of(one, replayed) for one in document["results"]]
-    return BatchResult(results, document["rowsWritten"], replayed)
+    return BatchResult(results, document["rowsWritten"], replayed, usage)

@@ -17,6 +17,7 @@ from onceward.client.results import BatchResult, Result, batch_of, result_of
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.protocol.limits import SQL_KEY_CHARACTERS_MAX
 from onceward.protocol.sql_values import blob_to_json
+from onceward.protocol.usage_header import USAGE_HEADER, CallUsage, parse_usage
 from onceward.retry.policy import SAFE_METHODS
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ def query(path: str, sql: str, params: Params, identity: CallIdentity) -> Servic
     """One statement."""
     body = json_body({"sql": sql, "params": _params_document(params)}, "the parameters")
     outgoing = post(f"{path}/query", body, identity.headers)._replace(name=identity.name)
-    return ServiceCall(outgoing, lambda found, replayed, _: result_of(found, replayed))
+    return ServiceCall(outgoing, lambda found, replayed, headers: result_of(found, replayed, usage_of(headers)))
 
 
 def batch(path: str, statements: Statements, identity: CallIdentity) -> ServiceCall[BatchResult]:
@@ -114,7 +115,13 @@ def batch(path: str, statements: Statements, identity: CallIdentity) -> ServiceC
     document = {"statements": [{"sql": sql, "params": _params_document(params)} for sql, params in taken]}
     body = json_body(document, "the parameters")
     outgoing = post(f"{path}/batch", body, identity.headers)._replace(name=identity.name)
-    return ServiceCall(outgoing, lambda found, replayed, _: batch_of(found, replayed))
+    return ServiceCall(outgoing, lambda found, replayed, headers: batch_of(found, replayed, usage_of(headers)))
+
+
+def usage_of(headers: Mapping[str, str]) -> CallUsage | None:
+    """What a response says about the cost of its call."""
+    said = headers.get(USAGE_HEADER)
+    return None if said is None else parse_usage(said)
 
 
 def tables(path: str) -> ServiceCall[list[dict[str, Any]]]:

@@ -19,15 +19,16 @@ from onceward._core.flow import Raised, Returned
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
 from onceward._core.record import Guarantee
 from onceward._core.reply import Reply
+from onceward._core.sealing import Seal, SealContext, SealedData
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.dead_letter_box import DeadLetterBox
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 from onceward.gate.function_inspection import OperationContract
 from onceward.gate.gate import Gate
 from onceward.gate.gate_async import AsyncGate
-from onceward.gate.payload_seal import Seal, Sealed
 from onceward.gate.record_view import RecordView
 from onceward.gate.running_operation import current_operation, needs_key
+from onceward.gate.seal_keys import Sealed
 
 __all__ = [
     "NOT_FOUND",
@@ -53,7 +54,9 @@ __all__ = [
     "Reply",
     "Returned",
     "Seal",
+    "SealContext",
     "Sealed",
+    "SealedData",
     "current_operation",
     "needs_key",
 ]

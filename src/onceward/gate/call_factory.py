@@ -19,6 +19,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, peeked_outcome
 from onceward._core.record import Claimant, Guarantee
 from onceward._core.resilience import resilience_of
+from onceward._core.sealing import Sealer, opened_peek
 from onceward._core.settle_inside_flow import INSIDE
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, apply_options
 from onceward._core.unrun_results import refuse_generator
@@ -84,9 +85,12 @@ class CallFactory:
         listeners: Iterable[Listener],
         options: Options,
         store: object = None,
+        sealer: Sealer | None = None,
     ) -> None:
-        self._use_scope(check_scope(scope))
         capabilities = capabilities_of(store)
+        self._quick_look = capabilities.peek
+        self._sealer = sealer
+        self._use_scope(check_scope(scope))
         self._relaxes = capabilities.relaxes
         self._joins = store is None or capabilities.joins is not None
         self.terms = self._checked(apply_options(DEFAULT_TERMS, options))
@@ -97,7 +101,6 @@ class CallFactory:
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
-        self._peek = capabilities.peek
         self._peeks = capabilities.peek is not None
 
     def _use_scope(self, scope: str) -> None:
@@ -105,6 +108,8 @@ class CallFactory:
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
         label, colon, _ = scope.partition(":")
         self._label = label if colon and label in ENVIRONMENTS else None
+        look = self._quick_look
+        self._peek = look if look is None or self._sealer is None else opened_peek(look, self._sealer, scope)
 
     def scoped(self, scope: str | None) -> CallFactory:
         """The same for another scope: same terms, same listeners."""

@@ -156,7 +156,11 @@ class DeadLetterBoxBase:
             keyed=key is not None,
             fingerprint=request_fingerprint(call),
             payload=pack_arguments(
-                self._payload, dead_letter_id(self._call_factory.scope, stored), call, self._payload_bytes_max
+                self._payload,
+                self._call_factory.scope,
+                dead_letter_id(self._call_factory.scope, stored),
+                call,
+                self._payload_bytes_max,
             ),
             request=None if call.request is None else request_line_of(call.request),
         )

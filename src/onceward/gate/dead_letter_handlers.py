@@ -17,10 +17,11 @@ from onceward._core.dead_letters import DeadLetter, StoredPayload
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.result_restorer import restorer
+from onceward._core.sealing import MAGIC, Seal, open_value, payload_context, seal_value
 from onceward._core.sent_request import REQUEST, request_document_of
 from onceward._core.stops import GivenUp
 from onceward.gate.function_inspection import OPERATION, OperationContract, function_name, marks_effect
-from onceward.gate.payload_seal import Seal
+from onceward.gate.seal_keys import Sealed
 
 LETTER = "letter"
 """The name of the parameter that a handler gets the dead letter in."""
@@ -52,7 +53,7 @@ def check_payload_mode(payload: PayloadMode) -> PayloadMode:
     )
 
 
-def pack_arguments(payload: PayloadMode, id: bytes, call: GivenUp, bytes_max: int) -> StoredPayload:
+def pack_arguments(payload: PayloadMode, scope: str, id: bytes, call: GivenUp, bytes_max: int) -> StoredPayload:
     """A call's arguments as they are stored. If they cannot be, the letter is stored without them."""
     if payload is None:
         return StoredPayload()
@@ -69,9 +70,10 @@ def pack_arguments(payload: PayloadMode, id: bytes, call: GivenUp, bytes_max: in
     if payload == "plain":
         return StoredPayload("plain", data.decode())
     try:
-        return StoredPayload("sealed", b64encode(payload.seal(data)).decode("ascii"))
-    except Exception as error:
-        return StoredPayload(note=f"not kept: sealing raised {type_name(type(error))}")
+        sealed = seal_value(payload, data, payload_context(scope, id))
+    except OncewardError as error:
+        return StoredPayload(note=f"not kept: sealing raised {type_name(type(error.__cause__ or error))}")
+    return StoredPayload("sealed", b64encode(sealed).decode("ascii"))
 
 
 def _named(call: GivenUp) -> dict[str, Any]:
@@ -90,7 +92,9 @@ def unpack_arguments(payload: PayloadMode, letter: DeadLetter) -> CallArguments 
                 "gate.dead_letters(payload=Sealed(key))"
             )
         try:
-            data = payload.unseal(b64decode(data, validate=True))
+            data = _opened(payload, b64decode(data, validate=True), letter)
+        except OncewardError:
+            raise
         except Exception as error:
             raise ConfigurationError(
                 f"the payload of dead letter {letter.digest} cannot be opened ({type_name(type(error))}): it was "
@@ -103,6 +107,12 @@ def unpack_arguments(payload: PayloadMode, letter: DeadLetter) -> CallArguments 
     except OncewardError:
         pass  # Raised below, with the letter's digest.
     raise ConfigurationError(f"the payload of dead letter {letter.digest} is damaged, or another letter's")
+
+
+def _opened(seal: Seal, sealed: bytes, letter: DeadLetter) -> bytes:
+    if not sealed.startswith(MAGIC) and isinstance(seal, Sealed):
+        return seal.unseal_fernet(sealed)
+    return open_value(seal, sealed, payload_context(letter.scope, bytes.fromhex(letter.id)), letter.digest)
 
 
 def key_of_call(call: GivenUp) -> str | None:

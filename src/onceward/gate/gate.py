@@ -32,6 +32,7 @@ from onceward._core.flow import AfterCommit, Flow, Raised
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
+from onceward._core.sealing import Seal, make_sealer
 from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import PurgeResult, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
@@ -55,10 +56,10 @@ from onceward.gate.held_operation import HeldOperation
 from onceward.gate.lease_renewer import LeaseRenewer
 from onceward.gate.once_decorator import OnceDecorator
 from onceward.gate.paused_flow import pause_at_call
-from onceward.gate.payload_seal import Seal
 from onceward.gate.plan import Plan
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.records import Records
+from onceward.gate.sealed_store import SealedStore
 from onceward.gate.sequence import Sequence
 from onceward.gate.waiter_registry import WaiterRegistry
 from onceward.gate.window import Window
@@ -75,7 +76,8 @@ class Gate:
 
     `store` is a URL or a store; `scope` says who is calling (environment and tenant, such as "live:acme"), and comes
     from configuration or authentication, never from a request. Any option of an operation (`lease`, `wait`, `retain`,
-    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta.
+    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta. `seal`
+    encrypts what is stored of results and failures (`Sealed(key)`); `sealed_only` refuses to read any that are not.
 
     A gate that awaits runs async functions, and plain ones too, on its event loop; one that blocks runs plain ones.
     """
@@ -87,15 +89,20 @@ class Gate:
         scope: str,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        self.store: Store = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
+        opened = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
+        sealer = make_sealer(seal, sealed_only=sealed_only)
+        self.store: Store = opened if sealer is None else SealedStore(opened, sealer)
         self._call_factory = CallFactory(
             scope,
             environment=environment,
             listeners=listeners,
             options=options,
-            store=self.store,
+            store=opened,
+            sealer=sealer,
         )
         self.environment = self._call_factory.environment
         self._waiters = WaiterRegistry(self.environment)

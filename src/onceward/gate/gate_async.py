@@ -33,6 +33,7 @@ from onceward._core.flow import AfterCommit, Flow, Raised
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
+from onceward._core.sealing import Seal, make_sealer
 from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import AsyncStore, PurgeResult
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
@@ -56,10 +57,10 @@ from onceward.gate.held_operation_async import AsyncHeldOperation
 from onceward.gate.lease_renewer import AsyncLeaseRenewer
 from onceward.gate.once_decorator_async import AsyncOnceDecorator
 from onceward.gate.paused_flow import pause_at_call
-from onceward.gate.payload_seal import Seal
 from onceward.gate.plan_async import AsyncPlan
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.records_async import AsyncRecords
+from onceward.gate.sealed_store_async import AsyncSealedStore
 from onceward.gate.sequence_async import AsyncSequence
 from onceward.gate.waiter_registry import AsyncWaiterRegistry
 from onceward.gate.window_async import AsyncWindow
@@ -77,7 +78,8 @@ class AsyncGate:
 
     `store` is a URL or a store; `scope` says who is calling (environment and tenant, such as "live:acme"), and comes
     from configuration or authentication, never from a request. Any option of an operation (`lease`, `wait`, `retain`,
-    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta.
+    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta. `seal`
+    encrypts what is stored of results and failures (`Sealed(key)`); `sealed_only` refuses to read any that are not.
 
     A gate that awaits runs async functions, and plain ones too, on its event loop; one that blocks runs plain ones.
     """
@@ -89,17 +91,20 @@ class AsyncGate:
         scope: str,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        self.store: AsyncStore = (
-            open_async_store(store) if isinstance(store, str) else check_colour(store, awaits=AWAITS)
-        )
+        opened = open_async_store(store) if isinstance(store, str) else check_colour(store, awaits=AWAITS)
+        sealer = make_sealer(seal, sealed_only=sealed_only)
+        self.store: AsyncStore = opened if sealer is None else AsyncSealedStore(opened, sealer)
         self._call_factory = CallFactory(
             scope,
             environment=environment,
             listeners=listeners,
             options=options,
-            store=self.store,
+            store=opened,
+            sealer=sealer,
         )
         self.environment = self._call_factory.environment
         self._waiters = AsyncWaiterRegistry(self.environment)

@@ -53,6 +53,15 @@ _PASSING = frozenset((SqlKind.LOCKED, SqlKind.TIMEOUT, SqlKind.FULL))
 """Kinds that may pass: the same statement with the same key may succeed later."""
 
 
+_BEFORE = frozenset(
+    (
+        *(SqlKind.UNKNOWN_TABLE, SqlKind.UNKNOWN_COLUMN, SqlKind.SYNTAX, SqlKind.TOO_MANY_PARAMS),
+        *(SqlKind.WRONG_PARAMS, SqlKind.READONLY, SqlKind.DENIED, SqlKind.NOT_IN_TRANSACTION, SqlKind.LOCKED),
+    )
+)
+"""Kinds of what is refused before it is run: it cannot be compiled, is not allowed, or never had its turn."""
+
+
 class SqlError(OncewardError):
     """
     The statement was not done, and nothing of its request was written. The key, if there was one, is free.
@@ -81,6 +90,8 @@ class SqlError(OncewardError):
         self.constraint = constraint
         self.hint = hint
         self.statement: int | None = None
+        self.began = kind not in _BEFORE
+        """Whether something was run before it failed, as far as its kind says. What ran costs what it used."""
         if kind in _PASSING:
             self.retry = RetryAdvice.SAME_KEY
             self.fault = Fault.CALLER if kind is SqlKind.TIMEOUT else Fault.STORE

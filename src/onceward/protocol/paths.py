@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 DATABASES = "/v1/db"
 BALANCE = "/api/v1/balance"
+USAGE = "/v1/usage"
 
 
 def database_path(namespace: str, database: str) -> str:

@@ -33,6 +33,8 @@ from onceward._core.errors import (
     OwnershipLost,
     RetryAdvice,
     SchemaMismatch,
+    SealBroken,
+    SealKeyMissing,
     StoreCorrupt,
     StoreForgot,
     Unrecorded,
@@ -51,7 +53,7 @@ DELAY_MIN, DELAY_MAX = 0.1, 60.0
 """Between these, whatever is asked: no storm of redeliveries, and nobody waits an hour for a mended store."""
 
 _NOT_NOW = (CircuitOpen, BudgetExhausted, DeadlineExceeded)
-_NOT_ITS_FAULT = (SchemaMismatch, StoreCorrupt, ConfigurationError)
+_NOT_ITS_FAULT = (SchemaMismatch, SealBroken, SealKeyMissing, StoreCorrupt, ConfigurationError)
 """What is wrong with the worker, and not with the message: it is put back until somebody has mended that."""
 
 

@@ -21,10 +21,10 @@ from typing import Any, Literal, Self, Unpack
 from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Listener
+from onceward._core.sealing import Seal
 from onceward._core.terms import Options, Terms, apply_options
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.dead_letter_box import DeadLetterBox
-from onceward.gate.payload_seal import Seal
 from onceward.queues.delivery_end import PLAIN, DeliveryEnd, MessageQueue
 from onceward.queues.message import BLIND, MessageKind, QueueMessage, check_attempts
 from onceward.queues.message_runner import MessageRunner
@@ -46,7 +46,8 @@ class MessageGate:
 
     `store` is a URL, and `scope` says whose messages these are, as for a `Gate`. What is given up becomes a dead letter
     in the same store, with its arguments only if `payload` says so ("plain", or `Sealed(key)`). Any option of an
-    operation (`lease`, `retain`, ...) may be given as the default for all.
+    operation (`lease`, `retain`, ...) may be given as the default for all. `seal` and `sealed_only` are those of a
+    `Gate`.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class MessageGate:
         payload: Literal["plain"] | Seal | None = None,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(store, str):
@@ -81,7 +84,9 @@ class MessageGate:
         self._process = os.getpid()
         self._blocking: MessageRunner | None = None
         self._awaiting: AsyncMessageRunner | None = None
-        checked = Gate(MEMORY, scope=scope, **options)  # Now; the store when it is needed.
+        self._seal, self._sealed_only = seal, sealed_only
+        # Now; the store when it is needed.
+        checked = Gate(MEMORY, scope=scope, seal=seal, sealed_only=sealed_only, **options)
         checked.dead_letters(payload=payload)
         self._terms = checked.agreed()
 
@@ -187,7 +192,7 @@ class MessageGate:
             if self._blocking is None:
                 gate = Gate(
                     self._url, scope=self._scope, listeners=self._listeners, environment=self._environment,
-                    **self._options,
+                    seal=self._seal, sealed_only=self._sealed_only, **self._options,
                 )  # fmt: skip
                 self._blocking = MessageRunner(gate, gate.dead_letters(payload=self._payload), self._attempts)
             return self._blocking
@@ -198,7 +203,7 @@ class MessageGate:
             if self._awaiting is None:
                 gate = AsyncGate(
                     self._url, scope=self._scope, listeners=self._listeners, environment=self._environment,
-                    **self._options,
+                    seal=self._seal, sealed_only=self._sealed_only, **self._options,
                 )  # fmt: skip
                 self._awaiting = AsyncMessageRunner(gate, gate.dead_letters(payload=self._payload), self._attempts)
             return self._awaiting

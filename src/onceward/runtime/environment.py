@@ -35,9 +35,26 @@ class Environment:
         """Seconds on a clock that never goes back: for measuring how long this process has waited."""
         return time.monotonic()
 
+    def cpu_seconds(self) -> float:
+        """Processor seconds that this process has used, all its threads together; Linux may tell a tick too few."""
+        return time.process_time()
+
+    def thread_cpu_clock(self) -> Callable[[], float]:
+        """A clock of the processor seconds that this thread has used, to be read in any thread."""
+        clock_of = getattr(time, "pthread_getcpuclockid", None)
+        return time.process_time if clock_of is None else partial(time.clock_gettime, clock_of(threading.get_ident()))
+
+    def cpu_seconds_of(self, pid: int) -> float | None:
+        """Processor seconds that a process of this host has used, to a hundredth; None if nobody can tell."""
+        return processes.cpu_seconds(pid)
+
     def boottime(self) -> float:
         """Seconds on a clock that never goes back, and also counts while the host is suspended."""
         return _boottime()
+
+    def thread_cpu_seconds(self) -> float:
+        """Processor seconds that this thread has used."""
+        return time.thread_time()
 
     def wall_us(self) -> int:
         """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""

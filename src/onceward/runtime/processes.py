@@ -60,6 +60,14 @@ def lives(process: Process) -> bool | None:
     return False if _shows_everybody() else None
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Processor seconds that a process has used, also one that is over and not yet waited for; None if unknown."""
+    with suppress(*_UNSURE):
+        words = _stat_words(str(pid))
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
 def _look() -> Process:
     host, began, began_at, space = "", 0, 0, ""
     with suppress(OSError):
@@ -103,9 +111,13 @@ def _line(path: str, name: str) -> list[str]:
 
 def _stat(pid: str) -> tuple[str, int, int]:
     """State, number of threads, and the ticks since the boot at which a process began."""
-    text = (PROC / pid / "stat").read_bytes().decode(errors="replace")
-    words = text[text.rindex(")") + 2 :].split()  # The name before it may contain anything.
+    words = _stat_words(pid)
     return words[0], int(words[17]), int(words[19])
+
+
+def _stat_words(pid: str) -> list[str]:
+    text = (PROC / pid / "stat").read_bytes().decode(errors="replace")
+    return text[text.rindex(")") + 2 :].split()  # The name before it may contain anything.
 
 
 def _is_nobody(pid: int) -> bool:

@@ -3,8 +3,10 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/decisions     who decided what, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /v1/usage         what a tenant has used and has left
             /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
@@ -20,7 +22,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 from starlette.applications import Starlette
@@ -39,8 +41,11 @@ from onceward._core.errors import (
     QuotaExceeded,
     TokenInvalid,
 )
+from onceward._core.sealing import make_sealer
 from onceward._core.terms import apply_options
+from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
+from onceward.gate.sealed_store import SealedStore
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, Profile, profile
@@ -63,7 +68,19 @@ from onceward.protocol.errors import (
     VerificationPending,
 )
 from onceward.runtime.environment import REAL
-from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.access import (
+    Accounts,
+    Allowance,
+    AsyncAccess,
+    FloodControl,
+    NewToken,
+    Role,
+    Totals,
+    trusted_networks,
+)
+from onceward.service.access.access_tables import OtherUsage
+from onceward.service.decisions.app import GROUP as DECISIONS
+from onceward.service.decisions.app import DecisionsApp
 from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
@@ -75,13 +92,17 @@ from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
+from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.usage.app import GROUP as USAGE
+from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
@@ -90,11 +111,13 @@ from onceward.service.web.problems import (
     InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
+    Overloaded,
     error_response,
     log,
     problem_page,
     starlette_response,
 )
+from onceward.service.web.readiness import Readiness
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
@@ -107,7 +130,7 @@ PAGE_POLICY = (
 
 REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError, Overloaded),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
@@ -121,6 +144,8 @@ class Service(NamedTuple):
     app: Any
     engine: SqliteEngine
     access: AsyncAccess
+    accounts: Accounts
+    """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
 
@@ -131,16 +156,20 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     url = store_url_of(settings)
     _make_private(settings.folder)
     async with AsyncExitStack() as stack:
+        seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
+        if seal is not None:
+            stack.callback(seal.close)
+        sealer = make_sealer(seal, sealed_only=settings.sealed_only)
         store = open_store(url)
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        decision_log = await asyncio.to_thread(DecisionLog.open, url)
+        stack.callback(decision_log.close)
         databases = Path(settings.folder) / DATABASES
-        access = await AsyncAccess.open(
-            url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
-        )
+        usage: list[OtherUsage] = [partial(measure_usage, databases)]
+        access = await _access(url, settings, usage)
         stack.push_async_callback(access.close)
-        await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = SqliteEngine(
             databases,
@@ -149,6 +178,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            seal=seal,
+            sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
         journal = open_service_journal(url) if settings.journal == "on" else None
@@ -160,44 +191,84 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         observer = None if journal is None else JournalObserver(journal)
-        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
+        accounts = _accounts(settings)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
-        ledger = await stack.enter_async_context(open_service_ledger(url, settings))
+        ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         sql, records = (
-            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
-            RecordsApp(store, authenticator),
+            SqlApp(engine, authenticator, profile=chosen, **_prices(settings)),
+            RecordsApp(store if sealer is None else SealedStore(store, sealer), authenticator, decision_log),
         )
-        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        decided = DecisionsApp(decision_log, authenticator)
+        inbox = await _inbox(url, settings, stack, seal)
+        usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
+        hooks = HooksApp(inbox, authenticator)
         balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        shown = UsageApp(authenticator, **_prices(settings))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
+            (DECISIONS, decided.endpoints(), decided.app()),
             (BALANCE, balance.endpoints(), balance.app()),
             (HOOKS, hooks.endpoints(), hooks.app()),
+            (USAGE, shown.endpoints(), shown.app()),
         ]
         if journal is not None:
             noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _compose(chosen, apps, access)
+        app = _compose(chosen, apps, Readiness(access, authenticator))
         if settings.mcp:
             _offer_tools(app, authenticator)
-        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+        first_token = await _first_token(access, decision_log)
+        yield Service(AccessLogMiddleware(app), engine, access, accounts, first_token)
 
 
-def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+def _tenant_seal(url: str, path: str) -> TenantSeal:
+    from onceward.gate import Sealed  # Here: it needs a package that only those have who seal.
+
+    return open_tenant_seal(url, Sealed.from_file(path), create=True)
+
+
+class _Prices(TypedDict):
+    """What things cost, and how many databases there may be."""
+
+    price: int
+    charge_failed: bool
+    databases_max: int
+
+
+def _prices(settings: Settings) -> _Prices:
+    return {
+        "price": settings.price,
+        "charge_failed": settings.charge_failed == "on",
+        "databases_max": settings.databases_max,
+    }
+
+
+async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> AsyncAccess:
+    """Tokens, tenants and balances. `usage` measures what tenants hold elsewhere; more may be added to it later."""
+    access = await AsyncAccess.open(
+        url,
+        scope_by=settings.scope_by,
+        create=True,
+        elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
+        ran=partial(find_ran, Path(settings.folder) / DATABASES),
+    )
+    try:
+        await access.check()
+    except BaseException:
+        await access.close()
+        raise
+    return access
+
+
+def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], readiness: Readiness) -> Starlette:
     document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
     shown = openapi_page(document)
     terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
-
-    async def ready(request: Request) -> Response:
-        try:
-            await access.check()
-        except OncewardError as error:
-            return error_response(error)
-        return JSONResponse({"status": "ready"})
 
     async def described(request: Request) -> Response:
         return Response(msgspec.json.encode(document), media_type="application/json")
@@ -216,13 +287,24 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
     routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
     routes += [
         Route("/health", health),
-        Route("/ready", ready),
+        Route("/ready", readiness.serve),
         Route("/openapi.json", described),
         Route("/", looked_at),
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
     return strict_application(routes)
+
+
+def _accounts(settings: Settings) -> Accounts:
+    """What each tenant and address may use of this process."""
+    allowance = Allowance(
+        connections=settings.connections_per_address,
+        body_bytes=settings.body_bytes_per_tenant,
+        cpu_per_second=settings.cpu_per_second,
+        cpu_burst=settings.cpu_burst,
+    )
+    return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
 
 
 def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
@@ -232,11 +314,11 @@ def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
     app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
 
 
-async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
         _make_importable(settings.hooks_path)
-    inbox = AsyncInbox(url, stored_sources=True)
+    inbox = AsyncInbox(url, stored_sources=True, seal=seal, sealed_only=settings.sealed_only)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
@@ -283,12 +365,18 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _first_token(access: AsyncAccess) -> NewToken | None:
+async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewToken | None:
     """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
-    await access.create_tenant(FIRST_TENANT)
-    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+    operator = Operator("onceward serve", SERVICE, "there was no tenant")
+    about = Decision("tenant.create", f"tenant {FIRST_TENANT}", operator, tenant=FIRST_TENANT)
+    with decision_log.deciding(about):  # Before the first request: nobody waits for this.
+        await access.create_tenant(FIRST_TENANT)
+    with decision_log.deciding(about._replace(action="token.create", environment="test")) as made:
+        new = await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+        made.after = None if new is None else {"id": new.view.id, "role": str(new.view.role)}
+    return new
 
 
 def _make_importable(folder: str) -> None:

@@ -1,5 +1,8 @@
 """
 One line of JSON for each call: who, what, how it ended, how long it took. Keys appear as digests, secrets never.
+
+How much is written is bounded for each kind of line (`BoundedLogHandler`), so that a flood of requests does not fill
+the disk. Whatever is left out is counted, and told as soon as there is room.
 """
 
 from __future__ import annotations
@@ -8,13 +11,23 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TextIO
 
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
-from onceward.runtime.environment import REAL
+from onceward.runtime.environment import REAL, Environment
 
 log = logging.getLogger("onceward.service.access")
+
+BURST_SECONDS = 16
+"""A kind of line may use up the bytes of so many seconds at once."""
+FAVOUR = 20
+"""How much more may be written of calls that succeed: they are what is asked for, and their callers are known."""
+KINDS_MAX = 1_000
+"""Kinds that are told apart; others share a bucket."""
+TELL_SECONDS = 10.0
+"""How long it takes at most, while anything is logged, until the log says what was left out."""
 
 _IDENTITIES = tuple(name.lower().encode() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
 
@@ -70,12 +83,102 @@ class JsonLinesFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def log_to_stderr(level: str) -> None:
-    """For `onceward serve`: everything of ours and of the server, as lines of JSON."""
-    handler = logging.StreamHandler(sys.stderr)
+@dataclass(slots=True)
+class _Kind:
+    """What may still be written of one kind of line."""
+
+    name: str
+    rate: float
+    bytes_left: float
+    at: float
+    left_out: int = 0
+
+
+class BoundedLogHandler(logging.StreamHandler[TextIO]):
+    """
+    Writes log records, of each kind so many bytes a second and no more; says how many lines were left out.
+
+    A kind is a message of a logger before its values are put in, and for calls their status. The first lines of a kind
+    are always written, errors among them.
+    """
+
+    def __init__(self, stream: TextIO, rate: float, environment: Environment = REAL) -> None:
+        super().__init__(stream)
+        self._rate = rate
+        self._environment = environment
+        self._kinds: dict[str, _Kind] = {}
+        self._told_at = environment.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or count it."""
+        now = self._environment.monotonic()
+        kind = self._kind_of(record, now)
+        kind.bytes_left = min(kind.rate * BURST_SECONDS, kind.bytes_left + (now - kind.at) * kind.rate)
+        kind.at = now
+        if kind.bytes_left <= 0:
+            kind.left_out += 1
+        else:
+            self._tell(kind)
+            kind.bytes_left -= self._write(record)
+        if now - self._told_at >= TELL_SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """Say what was left out and is not told yet. Call it now and then, and at the end."""
+        self.acquire()
+        try:
+            self._told_at = self._environment.monotonic()
+            for kind in self._kinds.values():
+                self._tell(kind)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """No line is left out silently, the last ones neither."""
+        self.tell()
+        super().close()
+
+    def _kind_of(self, record: logging.LogRecord, now: float) -> _Kind:
+        status = record.args.get("status") if isinstance(record.args, dict) and record.name == log.name else None
+        what = f"calls with status {status}" if status is not None else f"{record.levelname}: {record.msg}"
+        name = f"{record.name}, {what[:200]}"
+        found = self._kinds.get(name)
+        if found is None:
+            if len(self._kinds) >= KINDS_MAX:
+                name = "others"
+            rate = self._rate * (FAVOUR if status is not None and status < 400 else 1)
+            found = self._kinds.setdefault(name, _Kind(name, rate, rate * BURST_SECONDS, now))
+        return found
+
+    def _tell(self, kind: _Kind) -> None:
+        if kind.left_out:
+            left_out, kind.left_out = kind.left_out, 0
+            words = (left_out, kind.name)
+            self._write(
+                logging.LogRecord(log.name, logging.WARNING, "", 0, "%d lines like this were left out: %s", words, None)
+            )
+
+    def _write(self, record: logging.LogRecord) -> int:
+        """Bytes of the line. A log that cannot be written to harms nobody."""
+        try:
+            line = self.format(record) + self.terminator
+            self.stream.write(line)
+            self.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
+            return 0
+        return len(line)
+
+
+def log_to_stderr(level: str, rate: float) -> BoundedLogHandler:
+    """For `onceward serve`: everything of ours and of the server as lines of JSON, so many bytes a second of a kind."""
+    handler = BoundedLogHandler(sys.stderr, rate)
     handler.setFormatter(JsonLinesFormatter())
-    for name in ("onceward", "uvicorn"):
+    for name in ("onceward", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False
+    return handler

@@ -38,10 +38,18 @@ class Settings:
     """How long a result is replayed to retries."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
+    charge_failed: str = "on"
+    """Whether a statement that ran and failed (a time-out, a constraint) costs its price (`on`), or nothing (`off`)."""
     statement_seconds: float = 5.0
     """How long a statement may run."""
     database_bytes: int = 1 << 30
     """How large a database may be."""
+    databases_max: int = 10_000
+    """How many databases a tenant may have, unless its own quota says otherwise."""
+    cpu_per_second: float = 0.5
+    """Processor seconds that each tenant may use in a second, for as long as it likes."""
+    cpu_burst: float = 20.0
+    """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
@@ -60,6 +68,20 @@ class Settings:
     """A TOML file with endpoints, to deliver the messages of the outbox in the store's database."""
     receive_seconds: float = 60.0
     """How long a request may take to arrive."""
+    send_seconds: float = 60.0
+    """How long a client may take to read a response."""
+    connections: int = 2_048
+    """Connections at once. There are fewer if the process may not open so many files."""
+    connections_per_address: int = 512
+    """Connections at once from one address (IPv6: from one /64). Trusted proxies may have all that are free."""
+    body_bytes: int = 128 << 20
+    """Request bodies under way at once, of all callers together."""
+    body_bytes_per_tenant: int = 32 << 20
+    """Request bodies under way at once, of one tenant or, for webhooks, from one address."""
+    tls_certificate: str = ""
+    """A PEM file with the certificate and its chain, to serve HTTPS. Read again when it changes, and on SIGHUP."""
+    tls_key: str = ""
+    """A PEM file with the certificate's key, without a password, and not readable by everybody."""
     journal: str = "on"
     """Whether requests that may change something are recorded in the journal (`on`), or not (`off`)."""
     journal_retain: float = 604_800.0
@@ -70,10 +92,17 @@ class Settings:
     """A folder from which webhook handlers can be imported, besides installed packages."""
     mcp: bool = False
     """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
+    seal_keys: str = ""
+    """A file of keys, one on each line: results are stored sealed, under keys of each tenant's own that these seal."""
+    sealed_only: bool = False
+    """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
     log_level: str = "info"
     """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
+    log_rate_bytes: int = 16_384
+    """Log lines of one kind, in bytes for each second; twenty times as much for calls that succeed. What is left out is
+    counted, and the log says how much."""
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
@@ -152,15 +181,25 @@ _ABOVE_ZERO = (
     "retain",
     "statement_seconds",
     "database_bytes",
+    "databases_max",
+    "cpu_per_second",
+    "cpu_burst",
     "writers",
     "readers",
     "flood_burst",
     "journal_retain",
     "shutdown_seconds",
     "receive_seconds",
+    "send_seconds",
+    "connections",
+    "connections_per_address",
+    "log_rate_bytes",
 )
+BODY_BYTES_LEAST = 10_000_000
+"""Below that, the longest body that is taken could not be sent: one caller has at most half of what is free."""
 _CHOICES = {
     "scope_by": ("tenant", "token"),
+    "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
@@ -179,6 +218,9 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
     for name in _ABOVE_ZERO:
         if not 0 < getattr(made, name) < 10**12:
             refuse(name, "a number above zero")
+    for name in ("body_bytes", "body_bytes_per_tenant"):
+        if not BODY_BYTES_LEAST <= getattr(made, name) < 10**12:
+            refuse(name, f"at least {BODY_BYTES_LEAST} bytes")
     if not 0 <= made.port <= 65_535:
         refuse("port", "a number from 0 to 65535")
     if not 0 <= made.hooks_threads <= 1_000:
@@ -193,8 +235,17 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
             refuse(name, " or ".join(choices))
     if made.relay and not Path(made.relay).is_file():
         refuse("relay", "a TOML file with endpoints")
+    for name, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+        if getattr(made, name) and not Path(getattr(made, name)).is_file():
+            refuse(name, "a PEM file")
+        if getattr(made, name) and not getattr(made, other):
+            raise ConfigurationError(f"{sources.get(name, name)} needs {other}, too: both, or neither")
     if made.hooks_path and not Path(made.hooks_path).is_dir():
         refuse("hooks_path", "a folder")
+    if made.seal_keys and not Path(made.seal_keys).is_file():
+        refuse("seal_keys", "a file with keys, one on each line")
+    if made.sealed_only and not made.seal_keys:
+        raise ConfigurationError(f"{sources.get('sealed_only', 'sealed_only')} needs seal_keys, too")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64encode
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,8 @@ from onceward import AsyncGate, ConfigurationError, Gate, Retry, StoreUnavailabl
 from onceward._core.dead_letters import DEAD, PAYLOAD_BYTES_MAX, is_dead_letter
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.store_protocols import Selection
-from onceward.gate import Sealed
+from onceward.errors import SealBroken, SealKeyMissing
+from onceward.gate import SealContext, Sealed, SealedData
 from onceward.retry import GivenUp, Stop, StopReason
 from onceward.verdicts import Certainty, Verdict
 
@@ -283,7 +285,7 @@ class TestPayload:
         assert b"4111-1111" not in self._stored(desk)
         assert dead.arguments(letter) == (("4111-1111",), {})
         assert desk.gate.dead_letters(payload=Sealed(new, key)).arguments(letter) == (("4111-1111",), {})
-        with pytest.raises(ConfigurationError, match="sealed with another key"):
+        with pytest.raises(SealKeyMissing, match=Sealed(key).key_ids[0]):
             desk.gate.dead_letters(payload=Sealed(new)).arguments(letter)
         with pytest.raises(ConfigurationError, match="give the dead letters its key"):
             desk.gate.dead_letters().arguments(letter)
@@ -298,8 +300,25 @@ class TestPayload:
         small = quick.give_up(dead, REFUSED, 1, key="charge:small")
         large = quick.give_up(dead, REFUSED, 1_000_000, key="charge:large")
 
-        with pytest.raises(ConfigurationError, match="another letter's"):
+        with pytest.raises(SealBroken, match="moved there from another row"):
             dead.arguments(replace(small, payload_data=large.payload_data))
+
+    def test_what_fernet_sealed_is_still_opened(self, quick: Desk) -> None:
+        """
+        Payloads were sealed with Fernet first, under the same kind of key; another key still opens nothing.
+        """
+        from dataclasses import replace
+
+        from cryptography.fernet import Fernet
+
+        key = Sealed.new_key()
+        letter = quick.give_up(quick.gate.dead_letters(payload="plain"), REFUSED, "4111-1111")
+        token = Fernet(key).encrypt((letter.payload_data or "").encode())
+        old = replace(letter, payload="sealed", payload_data=b64encode(token).decode())
+
+        assert quick.gate.dead_letters(payload=Sealed(Sealed.new_key(), key)).arguments(old) == (("4111-1111",), {})
+        with pytest.raises(ConfigurationError, match="sealed with another key"):
+            quick.gate.dead_letters(payload=Sealed(Sealed.new_key())).arguments(old)
 
     def test_a_huge_payload_is_left_out_with_a_note(self, quick: Desk) -> None:
         """
@@ -317,10 +336,10 @@ class TestPayload:
         """
 
         class Away:
-            def seal(self, payload: bytes) -> bytes:
+            def seal(self, data: bytes, context: SealContext) -> SealedData:
                 raise OSError("away")
 
-            def unseal(self, sealed: bytes) -> bytes:
+            def unseal(self, sealed: SealedData, context: SealContext) -> bytes:
                 raise OSError("away")
 
         letter = quick.give_up(quick.gate.dead_letters(payload=Away()), REFUSED, 12)

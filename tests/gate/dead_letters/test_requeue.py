@@ -25,7 +25,7 @@ from onceward import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from onceward.errors import IllegalMove
+from onceward.errors import IllegalMove, SealKeyMissing
 from onceward.gate import DeadLetter, Sealed
 
 REFUSED = ConnectionRefusedError("refused")
@@ -205,7 +205,7 @@ class TestRefusals:
         dead = quick.gate.dead_letters(payload=Sealed(Sealed.new_key()))
         dead.handle("charge", quick.coloured(lambda card: pytest.fail("it ran")))
         letter = quick.do(dead.get("charge:1"))
-        self.refused(quick, dead, letter, ConfigurationError, "cannot be opened")
+        self.refused(quick, dead, letter, SealKeyMissing, "sealed under key")
 
     def test_a_call_without_a_key_that_may_have_happened(self, quick: Desk) -> None:
         """

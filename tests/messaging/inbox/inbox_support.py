@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,15 @@ class World:
             return connection.execute(sql).fetchall()
         finally:
             connection.close()
+
+    def change(self, sql: str, *values: Any) -> None:
+        """Change the inbox's tables by hand; `{}` stands for a value."""
+        if self.kind == "postgres":
+            admin().execute(sql.format(*["%s"] * len(values)).encode(), values)
+            return
+        with closing(sqlite3.connect(self.folder / "agent.inbox.db", timeout=60)) as connection:
+            connection.execute(sql.format(*["?"] * len(values)), values)
+            connection.commit()
 
     def count(self) -> int:
         """Rows in all of the inbox's tables."""

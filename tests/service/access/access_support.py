@@ -24,7 +24,7 @@ DATABASE = "access"
 INSTANTS = {
     "onceward_tenants": ("created_at", "erasing_at"),
     "onceward_tokens": ("created_at", "last_used_at", "expires_at", "revoked_at"),
-    "onceward_reservations": ("lapses_at", "ended_at"),
+    "onceward_reservations": ("opened_at", "lapses_at", "ended_at"),
     "onceward_topups": ("created_at",),
     "onceward_erasures": ("started_at", "finished_at"),
 }
@@ -54,7 +54,8 @@ class World:
             for table, columns in INSTANTS.items():
                 moved = ", ".join(f"{column} = {column} - {micros}" for column in columns)
                 admin().execute(f"UPDATE {table} SET {moved}".encode())
-            admin().execute(f"UPDATE onceward_access SET value = value - {micros} WHERE name = 'counted_at'".encode())
+            counted = "name IN ('counted_at', 'counted_since')"
+            admin().execute(f"UPDATE onceward_access SET value = value - {micros} WHERE {counted}".encode())
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What is really there."""

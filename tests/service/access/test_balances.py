@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
 from access_support import World
 
 from onceward import ConfigurationError, Gate, KeyReused
-from onceward.errors import BalanceExhausted, IllegalMove, NothingHappened
+from onceward.errors import BalanceExhausted, IllegalMove, NothingHappened, StoreUnavailable
 from onceward.runtime import failpoints
 from onceward.service.access import flows, format_units, top_up_once
 from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
@@ -71,7 +72,7 @@ class TestCharging:
 
         def paid() -> str:
             try:
-                reserved = access.charge(acme, 1, reference="order-17")
+                reserved = access.charge(acme, 1, operation="order-17")
             except BalanceExhausted as error:
                 raise NothingHappened(str(error)) from error
             ran.append(1)
@@ -162,39 +163,34 @@ class TestCharging:
 class TestAgain:
     """Whatever is sent again counts once."""
 
-    def test_a_retry_finds_the_reservation_of_the_first_attempt(self, access: Any, acme: str) -> None:
+    @pytest.mark.fault("money-attempts-share-a-reservation")
+    def test_each_attempt_has_a_reservation_of_its_own(self, access: Any, acme: str) -> None:
         """
-        Open or committed: by its reference. The first price stands.
+        Two attempts of one operation: the one that was refused gives its own back, and the other's stands.
         """
-        first = access.charge(acme, UNIT, reference="op-1")
-        second = access.charge(acme, 2 * UNIT, reference="op-1")
-        assert (first.id, UNIT, False) == (second.id, second.amount, second.committed)
-        access.commit(second)
+        first = access.charge(acme, UNIT, operation="op-1")
+        second = access.charge(acme, UNIT, operation="op-1")
+        assert (first.id != second.id, balance(access)) == (True, (8 * UNIT, 2 * UNIT))
 
-        third = access.charge(acme, UNIT, reference="op-1")
+        access.give_back(second)
+        assert balance(access) == (9 * UNIT, UNIT)
+        access.commit(first)
 
-        assert (first.id, True) == (third.id, third.committed)
-        access.commit(third)
         assert balance(access) == (9 * UNIT, 0)
 
-    def test_references_are_a_tenants_own(self, access: Any, acme: str) -> None:
+    def test_what_was_used_is_spent_and_the_rest_is_back(self, access: Any, acme: str) -> None:
         """
-        Two tenants may use the same word.
+        Of three units two: also where the reservation had lapsed. More than was reserved is refused.
         """
-        other = _paid(access, name="other")
+        reserved = access.charge(acme, 3 * UNIT)
+        with pytest.raises(ConfigurationError):
+            access.commit(reserved, 3 * UNIT + 1)
+        assert balance(access) == (7 * UNIT, 3 * UNIT)
 
-        assert access.charge(acme, UNIT, reference="op").id != access.charge(other, UNIT, reference="op").id
+        access.commit(reserved, 2 * UNIT)
+        access.commit(reserved, 2 * UNIT)
 
-    def test_after_nothing_ran_a_retry_reserves_again(self, access: Any, acme: str) -> None:
-        """
-        Given back or lapsed, the reference is free.
-        """
-        access.give_back(access.charge(acme, UNIT, reference="op-1"))
-
-        again = access.charge(acme, 2 * UNIT, reference="op-1")
-
-        assert (again.amount, again.committed) == (2 * UNIT, False)
-        assert balance(access) == (8 * UNIT, 2 * UNIT)
+        assert balance(access) == (8 * UNIT, 0)
 
     @pytest.mark.parametrize("end", ["commit", "give_back"])
     def test_ending_twice_does_no_harm(self, access: Any, acme: str, end: str) -> None:
@@ -250,8 +246,8 @@ class TestLapsing:
         access.charge(other, 4 * UNIT, lapse=1000)
         world.pass_time(10)
 
-        assert access.sweep() == (3 * UNIT, 0)
-        assert access.sweep() == (0, 0)
+        assert access.sweep() == (3 * UNIT, 0, 0)
+        assert access.sweep() == (0, 0, 0)
         assert [balance(access, name) for name in (acme, other)] == [(10 * UNIT, 0), (6 * UNIT, 4 * UNIT)]
 
     def test_what_ran_after_all_is_taken_again(self, access: Any, acme: str, world: World) -> None:
@@ -262,6 +258,7 @@ class TestLapsing:
         world.pass_time(10)
         access.commit(access.charge(acme, 10 * UNIT))
 
+        access.sweep()
         access.commit(late)
         access.commit(late)
 
@@ -281,17 +278,90 @@ class TestLapsing:
 
         assert balance(access) == (10 * UNIT, 0)
 
+    @pytest.mark.fault("money-a-dead-holder-ran-for-free")
+    def test_what_a_dead_holder_ran_is_spent_by_the_sweep(self, world: World, colour: str) -> None:
+        """
+        The operation's record says that it ran since the money was reserved, so it is paid. A record from before says
+        nothing: that was another run.
+        """
+        with closing(world.open(colour, ran=lambda operations: {"ran": 400.0, "before": 900.0})) as access:
+            _paid(access)
+            for operation in ("ran", "before", "never", None):
+                access.charge("acme", UNIT, operation=operation)
+            world.pass_time(800)
+
+            assert access.sweep() == (3 * UNIT, 0, UNIT)
+            assert balance(access) == (9 * UNIT, 0)
+
+    @pytest.mark.fault("money-an-operation-pays-twice")
+    def test_an_operation_whose_other_attempt_paid_does_not_pay_twice(self, world: World, colour: str) -> None:
+        """
+        Three attempts, two holders died, one ran: one pays. With no other attempt left, still only one.
+        """
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, 400.0))) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            access.commit(access.charge("acme", UNIT, operation="one"))
+            access.charge("acme", UNIT, operation="two")
+            access.charge("acme", UNIT, operation="two")
+            world.pass_time(800)
+
+            assert access.sweep() == (2 * UNIT, 0, UNIT)
+            assert balance(access) == (8 * UNIT, 0)
+
+    def test_what_ran_just_now_is_left_to_whoever_ran_it(self, world: World, colour: str) -> None:
+        """
+        Another attempt may be about to pay; a minute later nobody is.
+        """
+        ago = [10.0]
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, ago[0]))) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            world.pass_time(800)
+
+            assert access.sweep() == (0, 0, 0)
+            assert balance(access) == (9 * UNIT, UNIT)
+            ago[0] = 70.0
+            assert access.sweep() == (0, 0, UNIT)
+
+    @pytest.mark.fault("money-a-failed-settlement-is-an-error")
+    @pytest.mark.parametrize("used", [UNIT, 0])
+    def test_what_cannot_be_settled_now_is_settled_by_the_next_sweep(
+        self, blocking: Any, world: World, used: int
+    ) -> None:
+        """
+        The database fails right after the work: nobody is told an error, and the money is where it belongs later.
+        """
+        _paid(blocking)
+        reserved = blocking.charge("acme", UNIT)
+
+        def fail() -> None:
+            raise StoreUnavailable
+
+        for at in ("access.commit.before", "access.give_back.before"):
+            failpoints.arm(at, fail)
+        try:
+            assert blocking.settle(reserved, used) == 9 * UNIT
+            assert blocking.sweep() == (0, 0, 0)
+        finally:
+            failpoints.disarm()
+        assert balance(blocking) == (9 * UNIT, UNIT)
+
+        blocking.sweep()
+
+        assert balance(blocking) == (10 * UNIT - used, 0)
+
     def test_ended_reservations_are_forgotten_after_a_day(self, access: Any, acme: str, world: World) -> None:
         """
-        As long as answers replay; open ones are not.
+        Open ones are not.
         """
         access.commit(access.charge(acme, UNIT))
         access.charge(acme, UNIT, lapse=2 * KEPT_US / 1_000_000)
         world.pass_time(KEPT_US / 1_000_000 - 1)
-        assert access.sweep() == (0, 0)
+        assert access.sweep() == (0, 0, 0)
         world.pass_time(1)
 
-        assert access.sweep() == (0, 1)
+        assert access.sweep() == (0, 1, 0)
         assert world.rows("SELECT state FROM onceward_reservations") == [("open",)]
 
     def test_the_table_stays_bounded_though_nobody_sweeps(
@@ -375,10 +445,10 @@ for at in sys.argv[2:]:
     child = os.fork()
     if not child:
         access, verb, tenant = Access.open(sys.argv[1]), at.split(".")[1], at.replace("_", "-")
-        reserved = None if verb == "charge" else access.charge(tenant, 4_000_000, reference="op", lapse=600)
+        reserved = None if verb == "charge" else access.charge(tenant, 4_000_000, operation="op", lapse=600)
         failpoints.arm(at, "kill")
         if reserved is None:
-            access.charge(tenant, 4_000_000, reference="op", lapse=600)
+            access.charge(tenant, 4_000_000, operation="op", lapse=600)
         else:
             getattr(access, verb)(reserved)
         os._exit(0)
@@ -413,7 +483,7 @@ def killed(world: World, *boundaries: str) -> list[str]:
 def test_a_kill_at_any_boundary_loses_no_money(world: World) -> None:
     """
     `kill -9` before, inside and after each transaction: the money is where the last commit put it. What was held
-    lapses; a retry with the same reference ends where an undisturbed call ends, paid once.
+    lapses, and a retry pays for itself.
     """
     access = world.open()
     tenants = {at: _paid(access, name=at.replace("_", "-")) for at in BOUNDARIES}
@@ -422,9 +492,17 @@ def test_a_kill_at_any_boundary_loses_no_money(world: World) -> None:
 
     then = {at: balance(access, name) for at, name in tenants.items()}
     assert {at: (left * UNIT, held * UNIT) for at, (left, held) in BOUNDARIES.items()} == then
-    for name in tenants.values():
-        access.commit(access.charge(name, 4 * UNIT, reference="op"))
-        assert balance(access, name) == (6 * UNIT, 0)
+    # A retry of it pays for itself, and what the dead one had reserved comes back when it lapses.
+    for at, name in tenants.items():
+        access.commit(access.charge(name, 4 * UNIT, operation="op"))
+        held, paid = (BOUNDARIES[at] == HELD) * 4, (BOUNDARIES[at] == SPENT) * 4
+        assert balance(access, name) == ((6 - held - paid) * UNIT, held * UNIT)
+    if world.kind == "sqlite":  # The killed process had the real time.
+        world.environment.jump(2**31)
+    world.pass_time(600)
+    access.sweep()
+    for at, name in tenants.items():
+        assert balance(access, name) == ((6 - (BOUNDARIES[at] == SPENT) * 4) * UNIT, 0)
     access.close()
 
 
@@ -470,6 +548,6 @@ def test_what_a_killed_holder_reserved_lapses(world: World) -> None:
         world.environment.jump(2**31)
     world.pass_time(600)
 
-    assert access.sweep() == (4 * UNIT, 0)
+    assert access.sweep() == (4 * UNIT, 0, 0)
     assert balance(access, name) == (10 * UNIT, 0)
     access.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_connections_that_died_are_replaced(blocking: Any) -> None:
 @pytest.mark.parametrize("kind", kinds()[1:])
 def test_a_commit_whose_answer_is_lost_is_not_sent_again(blocking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nobody knows whether it landed; the caller hears so, and a retry with the same reference settles it.
+    Nobody knows whether it landed; the caller hears so, and what was reserved, if it was, lapses.
     """
     from onceward.runtime import failpoints
 
@@ -115,12 +116,12 @@ def test_a_commit_whose_answer_is_lost_is_not_sent_again(blocking: Any, monkeypa
     failpoints.arm("access.charge.written", cut)
     try:
         with pytest.raises(StoreUnavailable):
-            blocking.charge("acme", 1, reference="op")
+            blocking.charge("acme", 1, operation="op")
     finally:
         failpoints.disarm()
 
     assert begun == [1]
-    blocking.commit(blocking.charge("acme", 1, reference="op"))
+    blocking.commit(blocking.charge("acme", 1, operation="op"))
     assert (blocking.tenant("acme").balance, blocking.tenant("acme").reserved) == (UNIT - 1, 0)
 
 
@@ -214,3 +215,43 @@ def test_words_are_translated_as_they_are_meant() -> None:
     assert translate_sql("SELECT :now, :nower WHERE a = :a {lock}") == (
         b"SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, %(nower)s WHERE a = %(a)s FOR UPDATE"
     )
+
+
+def test_rows_of_schema_1_are_understood(world: World) -> None:
+    """
+    A reservation that an older version opened, or one of its processes that still runs: it lapses, and the money is
+    back; nobody can say whether it ran. What it committed stays committed.
+    """
+    with closing(world.open()) as access:
+        access.create_tenant("acme", prepaid=True)
+        access.top_up("acme", 10 * UNIT, reference="first")
+        access.commit(access.charge("acme", UNIT))
+        access.charge("acme", UNIT, lapse=10)
+    # As version 1 wrote them: a reference, and neither an operation nor when it was opened.
+    world.rows("UPDATE onceward_reservations SET reference = id || '-of-old', operation = NULL, opened_at = NULL")
+    world.pass_time(10)
+
+    with closing(world.open()) as access:
+        assert access.sweep() == (UNIT, 0, 0)
+        assert (access.tenant("acme").balance, access.tenant("acme").reserved) == (9 * UNIT, 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_tables_of_schema_1_are_moved_forward(world: World) -> None:
+    """
+    At the next open, with what is in them.
+    """
+    import sqlite3
+    from importlib.resources import files
+
+    script = files("onceward.service.access").joinpath("sql/sqlite_0001_access.sql").read_text(encoding="utf-8")
+    with closing(sqlite3.connect(world.folder / "agent.access.db")) as old:
+        old.executescript(script)
+        old.execute("INSERT INTO onceward_tenants (name, created_at, balance) VALUES ('acme', 1, 5000000)")
+        old.execute("INSERT INTO onceward_reservations VALUES ('r1', 'acme', 'digest', 1000000, 'open', 1, NULL)")
+        old.commit()
+
+    with closing(world.open()) as access:
+        access.commit(access.charge("acme", UNIT))
+        assert access.sweep() == (UNIT, 0, 0)
+        assert (access.tenant("acme").balance, access.tenant("acme").quota_databases) == (5 * UNIT, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -110,6 +111,27 @@ class TestQuotas:
 
         access.admit("acme", records=2)
 
+    @pytest.mark.fault("quota-a-count-forgets-what-was-made-meanwhile")
+    def test_what_is_let_through_while_a_count_runs_is_not_lost(self, world: World) -> None:
+        """
+        The count did not see it, so it still counts afterwards.
+        """
+        during: list[Any] = []
+
+        def elsewhere(tenants: Any) -> list[Any]:
+            if not during:
+                during.append(access.admit("acme"))
+            return []
+
+        with closing(world.open(elsewhere=elsewhere)) as access:
+            access.create_tenant("acme", quota_records=5)
+            assert access.count()
+            access.set_quota("acme", records=1, bytes=None)  # What the count found is looked up anew.
+
+            with pytest.raises(QuotaExceeded):
+                access.admit("acme")
+        assert len(during) == 1
+
     def test_a_changed_quota_is_heeded(self, world: World) -> None:
         """
         At once where it was changed, elsewhere after five seconds.
@@ -161,6 +183,45 @@ class TestQuotas:
         """
         with pytest.raises(ConfigurationError):
             access.admit("nobody")
+
+
+class TestRoom:
+    """What a request may grow by."""
+
+    @pytest.mark.fault("quota-rooms-are-not-set-aside")
+    def test_requests_that_run_at_once_have_what_is_left_together(self, access: Any, world: World) -> None:
+        """
+        Each gets half of what is left by then, and all of them together no more than all of it; what is not used is
+        free again, and what was grown is gone.
+        """
+        access.create_tenant("acme", quota_bytes=1_000_000)
+        rooms = [access.reserve("acme") for _ in range(40)]
+
+        assert [one.bytes for one in rooms[:3]] == [500_000, 250_000, 125_000]
+        assert sum(one.bytes for one in rooms) == 1_000_000
+        for room in rooms:
+            access.settle_room(room, bytes=1_000)
+        assert access.reserve("acme", all_of_it=True).bytes == 960_000
+
+    def test_without_a_quota_there_is_no_limit(self, access: Any) -> None:
+        """
+        And nothing is set aside.
+        """
+        access.create_tenant("acme", quota_records=1)
+
+        assert access.reserve("acme", records=1).bytes is None
+        with pytest.raises(QuotaExceeded):
+            access.reserve("acme", records=1)
+
+    def test_pages_that_were_freed_make_no_room_elsewhere(self, access: Any) -> None:
+        """
+        They stay in their file: the quota is of files.
+        """
+        access.create_tenant("acme", quota_bytes=1_000_000)
+        access.settle_room(access.reserve("acme"), bytes=400_000)
+        access.settle_room(access.reserve("acme"), bytes=-400_000)
+
+        assert access.reserve("acme", all_of_it=True).bytes == 600_000
 
 
 def _noting(look: Any, counted: list[Any], asked: list[Any]) -> Any:

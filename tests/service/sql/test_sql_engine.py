@@ -26,12 +26,13 @@ from onceward.service.sql import (
     Step,
     TableInfo,
 )
-from onceward.service.sql.job_queue import JobQueue, WorkerJob
+from onceward.service.sql.job_queue import WorkerJob
+from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.worker_channel import IN_COMMIT, WorkerProgress
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
-QUICK = Limits(statement_seconds=0.5)
+QUICK = Limits(statement_seconds=0.5, queue_seconds=600.0)
 ME = "live:acme"
 # One instruction of SQLite's that takes a quarter of a minute, and that no deadline inside of SQLite can stop.
 UNSTOPPABLE = "printf('%.*c', 900000000, 'x')"
@@ -113,7 +114,7 @@ async def came_to(asked: Awaitable[Any]) -> str:
 async def taken(engine: SqliteEngine) -> None:
     """Until the writer has what was asked for."""
     await asyncio.sleep(0)
-    while len(engine._write_queues[0]) or not engine._supervisors[0].is_busy:
+    while len(engine._lanes.writes[0]) or not engine._supervisors[0].is_busy:
         await asyncio.sleep(0)
 
 
@@ -228,24 +229,28 @@ def test_who_may_only_read_is_refused_everywhere(shared: Callable[[Play], Any]) 
 @pytest.mark.slow
 def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Callable[[Play], Any]) -> None:
     """
-    At twice the deadline the process is killed. Neighbours of its group, with and without a key, are run again.
+    Past its deadline the process is killed: one of the slow lane, because the quick ones do not begin with it.
+    Neighbours of its group, with and without a key, are run again.
     """
 
     async def play(shop: Shop) -> Any:
-        writer = shop.engine._supervisors[0]
-        before = writer.started
+        quick, slow = shop.engine._supervisors[:2], shop.engine._supervisors[2:]
+        before = sum(one.started for one in quick), sum(one.started for one in slow)
         plain = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})"))
         keyed = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})", identity=Keyed(ME, "bomb")))
         reading = came_to(shop.query(f"SELECT {UNSTOPPABLE}"))
         neighbours = [came_to(shop.put(number, f"k{number}" if number % 2 else None)) for number in range(6)]
         words = await asyncio.gather(plain, keyed, reading, *neighbours)
-        return words, await shop.count(), writer.started - before, await came_to(shop.put(7, "bomb"))
+        after = await came_to(shop.put(7, "bomb"))
+        started = sum(one.started for one in quick), sum(one.started for one in slow)
+        return words, await shop.count(), after, before, started
 
-    words, rows, writers, after = shared(play)
+    words, rows, after, before, started = shared(play)
 
     assert words == ["timeout"] * 3 + ["ran"] * 6
-    assert (rows, writers) == (6, 2)
-    assert after == "ran"
+    assert (rows, after) == (7, "ran")
+    assert started[0] == before[0]
+    assert started[1] - before[1] >= 3
 
 
 def test_workers_have_limits_of_their_own(shared: Callable[[Play], Any]) -> None:
@@ -325,9 +330,9 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
     long as no commit had begun, everybody is sent again.
     """
 
-    async def play(seen: WorkerProgress, *, overdue: bool) -> list[str]:
-        queue = JobQueue(QUICK)
-        supervisor = WorkerSupervisor(queue, QUICK, {}, REAL, together=64)
+    async def play(seen: WorkerProgress, *, overdue: bool, quick: bool = True) -> list[str]:
+        lanes = Lanes(QUICK, REAL, 1)
+        supervisor = WorkerSupervisor(lanes.writes[0] if quick else lanes.slow, lanes, QUICK, {}, REAL)
         supervisor._groups = 5
         loop = asyncio.get_running_loop()
         requests = [
@@ -337,20 +342,25 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
         ]
         jobs = [WorkerJob("p", "group", loop.create_future(), 0.0, request) for request in requests]
         supervisor._after_death(jobs, seen, overdue=overdue)
-        again = queue.clear()
-        return ["again" if job in again else type(job.future.exception()).__name__ for job in jobs]
+        again, slow = lanes.writes[0].clear(), lanes.slow.clear()
+        return [
+            "again" if job in again else "slow" if job in slow else type(job.future.exception()).__name__
+            for job in jobs
+        ]
 
     told = {
         "before it began": asyncio.run(play(WorkerProgress(4, True, 9, IN_COMMIT), overdue=False)),
         "while it ran": asyncio.run(play(WorkerProgress(5, False, 9, 0), overdue=False)),
         "overdue": asyncio.run(play(WorkerProgress(5, False, 9, 0), overdue=True)),
+        "overdue, slow": asyncio.run(play(WorkerProgress(5, False, 9, 0), overdue=True, quick=False)),
         "in its commit": asyncio.run(play(WorkerProgress(5, True, 9, IN_COMMIT), overdue=False)),
     }
 
     assert told == {
         "before it began": ["again", "again", "again"],
-        "while it ran": ["again", "again", "again"],
-        "overdue": ["SqlError", "again", "again"],
+        "while it ran": ["slow", "slow", "slow"],
+        "overdue": ["slow", "slow", "slow"],
+        "overdue, slow": ["SqlError", "slow", "slow"],
         "in its commit": ["OutcomeUnknown", "again", "again"],
     }
 
@@ -464,7 +474,7 @@ def test_bad_input_never_reaches_a_worker(tmp_path: Path) -> None:
     words, started = asyncio.run(play())
 
     assert words == ["NameInvalid", "NameInvalid", "denied", "syntax", "wrongParams", "tooLarge"]
-    assert started == [0, 0, 0, 0]
+    assert started == [0, 0, 0, 0, 0, 0]
     for wrong in ({"retain": -1}, {"after_expiry": "maybe"}, {"lease": 5}):
         with pytest.raises(ConfigurationError):
             SqliteEngine(tmp_path, **wrong)

@@ -21,7 +21,7 @@ from onceward.service.sql.frame_reader_async import read_frame_async
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import ReadOnlyDatabase
-from onceward.service.sql.worker import DatabaseWriter, OpenDatabases
+from onceward.service.sql.worker import DatabaseWriter, OpenDatabases, WorkerSettings
 from onceward.service.sql.worker_channel import NOT_BEGUN, ProgressPage, SocketStream, pack, packed
 
 BAD_NAMES = [
@@ -57,7 +57,7 @@ def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
     """
     folder = DatabaseFolder(tmp_path / "databases")
     path = Path(folder.path("acme", "shop"))
-    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(DEFAULT_LIMITS), {}, beat_of(tmp_path))
     writer.create(path)
     writer.group(path, [build_request(["CREATE TABLE t (a)"], DEFAULT_LIMITS)])
     modes = {
@@ -156,7 +156,7 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
     A worker keeps a few open; the one not used for longest is closed for another.
     """
     limits = Limits(open_databases=4)
-    writer = DatabaseWriter(limits, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(limits), {}, beat_of(tmp_path))
     paths = [tmp_path / "many" / f"d{number}.db" for number in range(30)]
     for path in paths:
         writer.create(path)
@@ -172,12 +172,43 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
     assert len(files) <= 4 * 12
 
 
+@pytest.mark.fault("sql-many-databases-close-everybodys")
+def test_whoever_has_many_databases_open_closes_its_own(tmp_path: Path) -> None:
+    """
+    Thirty databases of one namespace: another's stays open, and a newcomer's is opened at the greedy one's cost.
+    """
+    opened: list[str] = []
+
+    class Opened:
+        def __init__(self, path: Path) -> None:
+            self.path = path
+            opened.append(path.stem)
+
+        def close(self) -> None:
+            opened.remove(self.path.stem)
+
+    databases: OpenDatabases[Any] = OpenDatabases(Limits(open_databases=4), Opened)
+    paths = [tmp_path / "greedy" / f"d{number}.db" for number in range(30)]
+    modest, late = tmp_path / "modest" / "shop.db", tmp_path / "late" / "blog.db"
+    for path in (*paths, modest, late):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    databases.get(modest)
+    for path in paths:
+        databases.get(path)
+    many = list(opened)
+    databases.get(late)
+
+    assert many == ["shop", "d27", "d28", "d29"]
+    assert opened == ["shop", "d28", "d29", "blog"]
+
+
 def test_a_database_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     """
     A reader that has it open notices that it was dropped, and made again.
     """
     path = tmp_path / "acme" / "shop.db"
-    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    writer = DatabaseWriter(WorkerSettings(DEFAULT_LIMITS), {}, beat_of(tmp_path))
     readers = OpenDatabases(DEFAULT_LIMITS, lambda path: ReadOnlyDatabase(path, DEFAULT_LIMITS))
     writer.create(path)
     writer.group(path, [build_request(["CREATE TABLE old (a)"], DEFAULT_LIMITS)])

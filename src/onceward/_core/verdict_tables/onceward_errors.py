@@ -66,6 +66,9 @@ CODES: Final[dict[str, Verdict]] = {
     "in_doubt": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "store_forgot": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "sequence_forgotten": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    # A result or a failure is stored, and cannot be read.
+    "seal_broken": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    "seal_key_missing": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
     "recorded_failure": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     "handler_failed": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     # It ran.
@@ -78,7 +81,7 @@ CODES: Final[dict[str, Verdict]] = {
 """By code. A test compares the actions with the advice of the errors' classes, so they cannot part."""
 
 NEEDS_SOMEBODY: Final = frozenset((Action.ESCALATE, Action.REFRESH))
-"""What "never" means where somebody can mend it: a retry alone would not help, as with any other "never"."""
+"""Where somebody has to mend something first. A retry alone would not help, whichever key it would have."""
 
 _ADVICE = {
     RetryAdvice.SAME_KEY: Action.SAME_KEY,
@@ -99,7 +102,7 @@ def own_verdict(error: OncewardError) -> Verdict:
     action = _ADVICE.get(advice, Action.NEVER)
     if isinstance(advice, Action):  # An error may know more words than the wire does.
         action = advice
-    elif action is Action.NEVER and known is not None and known.action in NEEDS_SOMEBODY:
+    elif action is not Action.NEW_KEY and known is not None and known.action in NEEDS_SOMEBODY:
         action = known.action
     return Verdict(certainty, kind, action, _wait(error), code if isinstance(code, str) else None)
 

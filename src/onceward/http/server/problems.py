@@ -48,6 +48,7 @@ STATUSES: Mapping[str, int] = {
     "store_unavailable": 503,
     "store_contended": 503,
     "store_full": 503,
+    "seal_key_missing": 503,
 }
 """Any other code is a 500: something is wrong on the server's side."""
 

@@ -31,16 +31,19 @@ from onceward._core.errors import (
     InFlight,
     NotReplayable,
     OncewardError,
+    SealBroken,
     StoreUnavailable,
 )
 from onceward._core.operation import Operation
 from onceward._core.retry_flow import verdict_on
+from onceward._core.sealing import Sealer
 from onceward._core.stops import GivenUp, Stop, StopReason
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.gate.gate import Gate
 from onceward.messaging.inbox import event_table
 from onceward.messaging.inbox.event_table import ClaimedEvent
 from onceward.messaging.inbox.handlers import HandlerSpec, WebhookEvent, import_handler, inspect_handler
+from onceward.messaging.inbox.sealed_events import open_event
 from onceward.messaging.inbox.source import Source
 from onceward.stores.tables import Flow, TablesRunner, read_tables, transact
 
@@ -72,12 +75,20 @@ def key_of(id: str) -> str:
 class EventProcessor:
     """Claims and processes events, one at a time. Safe for threads."""
 
-    def __init__(self, gate: Gate, tables: TablesRunner, find: Callable[[str, str], Source | None], lease: int) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        tables: TablesRunner,
+        find: Callable[[str, str], Source | None],
+        lease: int,
+        sealer: Sealer | None = None,
+    ) -> None:
         self._gate = gate
         self._tables = tables
         self._find = find
         self._environment = gate.environment
         self._lease = lease
+        self._sealer = sealer
 
     def claim(self, known: list[tuple[str, str]]) -> ClaimedEvent | None:
         """Take an event that is due; None if there is none."""
@@ -98,9 +109,16 @@ class EventProcessor:
         if claim.attempt > source.attempts:
             # Its last try never came to an end: whatever ran it was killed, perhaps by it.
             return self._bury(claim, source, None, 0.0)
+        try:
+            opened = open_event(self._sealer, claim)
+        except SealBroken as error:
+            return self._bury(claim, source, error, 0.0)
+        except OncewardError as error:
+            log.error("%s: %s; its events wait", source.name, error)  # noqa: TRY400 - it says what to do
+            return self._put_off(claim, UNREADY_SECONDS, str(error), counted=False)
         began = self._environment.monotonic()
         try:
-            self._call(claim, handling)
+            self._call(opened, handling)
         except InFlight as error:
             return self._put_off(claim, error.retry_after_seconds or LEASE_SECONDS, "in flight", counted=False)
         except _IT_RAN:

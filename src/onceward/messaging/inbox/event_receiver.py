@@ -18,13 +18,15 @@ from typing import NamedTuple
 
 from onceward._core.errors import BodyTooLarge, OncewardError, SourceUnready
 from onceward._core.reply import Reply
+from onceward._core.sealing import Sealer
 from onceward.http.server.problems import problem_response
 from onceward.http.server.profile import PROFILES
 from onceward.messaging.inbox.event_numbers import NumberAnomaly
-from onceward.messaging.inbox.event_table import NewEvent, write_event
+from onceward.messaging.inbox.event_table import NewEvent, WriteResult, write_event
+from onceward.messaging.inbox.sealed_events import seal_event
 from onceward.messaging.inbox.source import Source, headers_by_name, headers_to_keep
 from onceward.runtime.environment import Environment
-from onceward.stores.tables.sql_steps import Flow, transact
+from onceward.stores.tables.sql_steps import Flow, SqlSteps, transact
 
 BODY_BYTES_MAX = 5_000_000
 """A longer body is refused. Events tell what happened; what they are about can be fetched."""
@@ -55,9 +57,13 @@ class ReceivedEvent(NamedTuple):
 
 
 def receive(
-    source: Source, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes, environment: Environment
+    source: Source,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    body: bytes,
+    environment: Environment,
+    sealer: Sealer | None = None,
 ) -> Flow[ReceivedEvent]:
-    """Verify an event, and store it."""
+    """Verify an event, and store it; its body sealed, if there is a seal."""
     if len(body) > BODY_BYTES_MAX:
         raise BodyTooLarge(f"the body is longer than the {BODY_BYTES_MAX} bytes allowed here; nothing was stored")
     secrets = source.read_secrets
@@ -77,7 +83,7 @@ def receive(
         number=source.number_of(plain, body),
         message=None if source.trust_unsigned_id else verified.unsigned_id_digest,
     )
-    written = yield from transact("inbox.receive", partial(write_event, event))
+    written = yield from transact("inbox.receive", partial(_write, sealer, event))
     if written.altered:
         log.warning("%s: an event came again with another body; the first one is kept: %s", source.name, verified.id)
     if written.first_id is not None:
@@ -90,6 +96,11 @@ def receive(
     return ReceivedEvent(
         source.name, verified.id, written.duplicate, written.altered, written.anomaly, written.first_id
     )
+
+
+def _write(sealer: Sealer | None, event: NewEvent) -> SqlSteps[WriteResult]:
+    """Sealed here, and not before: a seal may ask a database, and these steps run where that holds nobody up."""
+    return (yield from write_event(seal_event(sealer, event)))
 
 
 def accepted_response(received: ReceivedEvent) -> Reply:

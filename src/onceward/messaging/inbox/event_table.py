@@ -40,6 +40,9 @@ declare_failpoints(
     }
 )
 
+EVENT_BYTES = 300
+"""What an event takes besides its body and headers, also when it is done: its id, its digest, its times."""
+
 _RECEIVE = """INSERT INTO onceward_inbox_events
     (scope, source, id, digest, body, headers, signed_at, number, received_at, state, due_at)
     VALUES (:scope, :source, :id, :digest, :body, :headers, :signed_at, :number, :now, 'waiting', :now)
@@ -54,6 +57,8 @@ _UNBOUND = "DELETE FROM onceward_inbox_messages WHERE scope = :scope AND source 
 _RENAMED = """UPDATE onceward_inbox_events SET deliveries = deliveries + 1, renamed = renamed + 1
     WHERE scope = :scope AND source = :source AND id = :first"""
 _DUE = "SELECT {columns} FROM onceward_inbox_events WHERE state = 'waiting' AND due_at <= :now AND ({known}) {end}"
+_COUNT = """SELECT scope, count(*), coalesce(sum(coalesce(length(body), 0) + coalesce(length(headers), 0)), 0)
+    FROM onceward_inbox_events GROUP BY scope"""
 _COLUMNS = "scope, source, id, digest, body, headers, signed_at, number, received_at, fence, attempts, buried"
 _CLAIM = """UPDATE onceward_inbox_events SET fence = fence + 1, attempts = attempts + 1, due_at = :now + :lease
     WHERE scope = :scope AND source = :source AND id = :id"""
@@ -151,6 +156,12 @@ def _due(columns: str, known: Iterable[tuple[str, str]], end: str) -> Sql:
         parts.append(f"(scope = :scope{number} AND source = :source{number})")
     text = _DUE.replace("{columns}", columns).replace("{known}", " OR ".join(parts)).replace("{end}", end)
     return Sql(text, values)
+
+
+def count_events() -> SqlSteps[list[tuple[str, int, int]]]:
+    """What each scope holds: (scope, events, bytes)."""
+    rows = yield Sql(_COUNT, {})
+    return [(scope, int(number), int(size) + EVENT_BYTES * int(number)) for scope, number, size in rows]
 
 
 def is_any_due(known: Iterable[tuple[str, str]]) -> SqlSteps[bool]:

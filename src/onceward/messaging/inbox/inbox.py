@@ -40,6 +40,10 @@ class Inbox(InboxBase):
     def _runner(self) -> TablesRunner:
         return TablesRunner.over(self._tables, "inbox")
 
+    def source_scope(self, source: str) -> str:
+        """Whose events those of a source are: its scope. `SourceUnknown`, if there is no such source."""
+        return self._runner.run(self._scope_of(source))
+
     def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
         Verify and store an event: it is durable when this returns, and has not been processed.

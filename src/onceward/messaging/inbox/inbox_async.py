@@ -41,6 +41,10 @@ class AsyncInbox(InboxBase):
     def _runner(self) -> AsyncTablesRunner:
         return AsyncTablesRunner.over(self._tables, "inbox")
 
+    async def source_scope(self, source: str) -> str:
+        """Whose events those of a source are: its scope. `SourceUnknown`, if there is no such source."""
+        return await self._runner.run(self._scope_of(source))
+
     async def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
         Verify and store an event: it is durable when this returns, and has not been processed.

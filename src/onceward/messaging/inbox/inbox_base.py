@@ -13,6 +13,7 @@ from onceward._core.advice import in_doubt
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, IllegalMove, SourceUnknown
 from onceward._core.keys import check_scope
+from onceward._core.sealing import Seal, make_sealer
 from onceward.gate.gate import Gate
 from onceward.messaging.inbox import event_receiver, event_table
 from onceward.messaging.inbox.event_processor import (
@@ -32,7 +33,7 @@ from onceward.messaging.inbox.source import Source, warn_of_short_secret
 from onceward.messaging.inbox.stored_sources import StoredSources
 from onceward.messaging.inbox.workers import Workers
 from onceward.runtime.environment import REAL, Environment
-from onceward.stores.tables import Flow, TablesRunner, open_tables, transact
+from onceward.stores.tables import Flow, TablesRunner, open_tables, read_tables, transact
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -50,20 +51,31 @@ class InboxBase:
         stored_sources: bool = False,
         lease: float = LEASE_SECONDS,
         environment: Environment | None = None,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
     ) -> None:
         if scope is None and not stored_sources:
             raise ConfigurationError('the inbox needs a scope, which says whose events these are: scope="live:acme"')
         self._scope = None if scope is None else check_scope(scope)
         self._environment = environment or REAL
         self._sources: dict[str, Source] = {}
+        self._sealer = make_sealer(seal, sealed_only=sealed_only)
         self._tables = TablesRunner(open_tables(store, SCHEMA, self._environment, create=True))
         try:
-            self._gate = Gate(store, scope=self._scope or "live:hooks", environment=self._environment)
+            self._gate = Gate(
+                store,
+                scope=self._scope or "live:hooks",
+                environment=self._environment,
+                seal=seal,
+                sealed_only=sealed_only,
+            )
         except BaseException:
             self._tables.close()
             raise
         self._shelf = StoredSources(self._environment) if stored_sources else None
-        self._processor = EventProcessor(self._gate, self._tables, self._source, microseconds(lease, "lease"))
+        self._processor = EventProcessor(
+            self._gate, self._tables, self._source, microseconds(lease, "lease"), self._sealer
+        )
         self._workers: list[Workers] = []
 
     def add(self, source: Source) -> None:
@@ -77,6 +89,10 @@ class InboxBase:
         if placed.has_short_secret:
             warn_of_short_secret(placed.name)
         self._sources[source.name] = placed
+
+    def usage(self) -> list[tuple[str, int, int]]:
+        """What each scope holds: (scope, events, bytes)."""
+        return self._tables.run(read_tables(event_table.count_events))
 
     def _begin_work(self, threads: int) -> Workers:
         workers = Workers(self._processor, self._tables, self._known, self._environment, threads)
@@ -111,7 +127,10 @@ class InboxBase:
 
     def _receive(self, name: str, headers: Headers, body: bytes) -> Flow[ReceivedEvent]:
         source = yield from self._found(name)
-        return (yield from event_receiver.receive(source, headers, body, self._environment))
+        return (yield from event_receiver.receive(source, headers, body, self._environment, self._sealer))
+
+    def _scope_of(self, name: str) -> Flow[str]:
+        return (yield from self._found(name)).scope
 
     def _found(self, name: str) -> Flow[Source]:
         source = self._sources.get(name)

@@ -14,6 +14,7 @@ from onceward.service.access.balances import Reservation, format_units
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import SweepResult
 from onceward.service.access.issued_token import IssuedToken
+from onceward.service.access.quotas import QuotaUsage, Room
 from onceward.service.access.scopes import scope_of, tenant_of
 from onceward.service.access.tenant_erasure import ErasureProgress, TenantTombstone
 from onceward.service.access.tenants import Tenant
@@ -33,9 +34,11 @@ __all__ = [
     "Hold",
     "IssuedToken",
     "NewToken",
+    "QuotaUsage",
     "Reservation",
     "Resource",
     "Role",
+    "Room",
     "SweepResult",
     "Tenant",
     "TenantTombstone",

@@ -6,7 +6,7 @@
         caller = access.authenticate(token)  # TokenInvalid
         caller.require(role="write", database="shop")  # Forbidden
         access.admit(caller.tenant)  # QuotaExceeded
-        reservation = access.charge(caller.tenant, 2_500, reference=digest)  # BalanceExhausted
+        reservation = access.charge(caller.tenant, 2_500)  # BalanceExhausted
         ...  # run it
         access.commit(reservation)  # or give_back, if nothing ran
 
@@ -22,10 +22,17 @@ from typing import Self, TypeVar
 
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.access_database import AccessDatabase, open_access_database
-from onceward.service.access.access_tables import AccessTables, OtherUsage, no_other_usage
+from onceward.service.access.access_tables import (
+    AccessTables,
+    OtherUsage,
+    RanLookup,
+    no_other_usage,
+    nothing_known,
+)
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import OVERLAP_SECONDS, AccessFlows, SweepResult
+from onceward.service.access.quotas import QuotaUsage, Room
 from onceward.service.access.scopes import check_tenant
 from onceward.service.access.tenant_erasure import (
     ErasureProgress,
@@ -33,7 +40,7 @@ from onceward.service.access.tenant_erasure import (
     erase_tenant,
     no_other_data,
 )
-from onceward.service.access.tenants import Tenant
+from onceward.service.access.tenants import Quota, Tenant
 from onceward.service.access.token_table import NewToken, Role, TokenView
 from onceward.service.access.token_verifier import Caller, check_scope_by
 from onceward.stores.tables import Flow, TablesRunner
@@ -47,12 +54,17 @@ class Access:
     """Tokens, tenants and balances, beside the records of a store. Safe for threads; a write is never half undone."""
 
     def __init__(
-        self, database: AccessDatabase, environment: Environment, scope_by: str, elsewhere: OtherUsage = no_other_usage
+        self,
+        database: AccessDatabase,
+        environment: Environment,
+        scope_by: str,
+        elsewhere: OtherUsage = no_other_usage,
+        ran: RanLookup = nothing_known,
     ) -> None:
         self._database = database
         self._environment = environment
         self._flows = AccessFlows(database.peppers, environment, scope_by)
-        self._tables = TablesRunner.over(AccessTables(database, elsewhere), "access")
+        self._tables = TablesRunner.over(AccessTables(database, elsewhere, ran), "access")
 
     @classmethod
     def open(
@@ -62,17 +74,19 @@ class Access:
         scope_by: str = "tenant",
         create: bool = False,
         elsewhere: OtherUsage = no_other_usage,
+        ran: RanLookup = nothing_known,
         environment: Environment = REAL,
     ) -> Self:
         """
         Open what belongs to the store that a URL names; with `create`, make it.
 
         `scope_by="token"` gives each line of tokens keys of its own, instead of one space of keys for each tenant.
-        `elsewhere` tells what tenants hold outside of the store, for their quotas.
+        `elsewhere` tells what tenants hold outside of the store, for their quotas; `ran`, which operations ran, for
+        charges whose holder died.
         """
         check_scope_by(scope_by)
         database = open_access_database(url, environment, create=create)
-        return cls(database, environment, scope_by, elsewhere)
+        return cls(database, environment, scope_by, elsewhere, ran)
 
     def authenticate(self, token: str) -> Caller:
         """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
@@ -119,10 +133,17 @@ class Access:
         return self._run(self._flows.revoke_token(id))
 
     def create_tenant(
-        self, name: str, *, prepaid: bool = False, quota_records: int | None = None, quota_bytes: int | None = None
+        self,
+        name: str,
+        *,
+        prepaid: bool = False,
+        quota_records: int | None = None,
+        quota_bytes: int | None = None,
+        quota_databases: int | None = None,
     ) -> bool:
         """Make a tenant; False if there is one of that name, which is left as it is."""
-        return self._run(self._flows.create_tenant(name, prepaid, quota_records, quota_bytes))
+        quota = Quota(quota_records, quota_bytes, quota_databases)
+        return self._run(self._flows.create_tenant(name, prepaid, quota))
 
     def tenant(self, name: str) -> Tenant | None:
         """One tenant."""
@@ -132,47 +153,67 @@ class Access:
         """Tenants in order of name."""
         return self._run(self._flows.tenants(after, limit))
 
-    def set_quota(self, name: str, *, records: int | None, bytes: int | None) -> bool:
+    def set_quota(self, name: str, *, records: int | None, bytes: int | None, databases: int | None = None) -> bool:
         """Set what a tenant may hold (None: no limit); False if there is no such tenant."""
-        return self._run(self._flows.set_quota(name, records, bytes))
+        return self._run(self._flows.set_quota(name, Quota(records, bytes, databases)))
 
-    def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+    def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> Room:
         """Before new records are made: `QuotaExceeded` if the tenant may not hold so many more."""
-        self._run(self._flows.admit(tenant, records, bytes))
+        return self._run(self._flows.admit(tenant, records, bytes))
 
-    def withdraw(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
-        """Nothing came of what was admitted: it was a replay, or it failed. A count made meanwhile stays as it is."""
-        self._flows.withdraw(tenant, records, bytes)
+    def reserve(self, tenant: str, *, records: int = 0, all_of_it: bool = False) -> Room:
+        """
+        Before something runs that may make records and grow: what it may grow by, at most, is `.bytes`.
+
+        That is a share of what the quota leaves; with `all_of_it`, everything that is free.
+        """
+        return self._run(self._flows.reserve(tenant, records, all_of_it))
+
+    def settle_room(self, room: Room, *, records: int = 0, bytes: int = 0) -> None:
+        """What came of what was admitted or reserved: so many records and bytes; the rest is free again."""
+        self._flows.meter.settle(room, records, bytes)
+
+    def quota(self, tenant: str) -> QuotaUsage:
+        """What a tenant may hold, and held at the last count; known to the process for some seconds."""
+        return self._run(self._flows.quota(tenant))
 
     def count(self) -> bool:
         """Count everybody's records if it is time; a service does that in the background, so that no call has to."""
         return self._run(self._flows.count())
 
     def charge(
-        self, tenant: str, price: int, *, reference: str | None = None, lapse: Seconds = LAPSE_SECONDS
+        self, tenant: str, price: int, *, operation: str | None = None, lapse: Seconds = LAPSE_SECONDS
     ) -> Reservation:
         """
         Reserve a price (micro-units) before anything runs; `BalanceExhausted` if the balance does not cover it.
 
-        With a `reference`, a retry finds the reservation of the first attempt and pays nothing more. What is neither
-        committed nor given back within `lapse` is free again.
+        Each attempt has a reservation of its own. If it is not ended within `lapse`, its holder is taken for dead: it
+        is spent if the record of the `operation` says that it ran (`open(ran=...)`), and free again otherwise.
         """
-        return self._run(self._flows.charge(tenant, price, reference, lapse))
+        return self._run(self._flows.charge(tenant, price, operation, lapse))
 
-    def commit(self, reservation: Reservation) -> None:
-        """It ran. Again does no harm; what had lapsed is taken again."""
-        self._run(self._flows.commit(reservation))
+    def commit(self, reservation: Reservation, used: int | None = None) -> None:
+        """It ran, and used all of it or so much. Again does no harm; what had lapsed is taken again."""
+        self._run(self._flows.commit(reservation, used))
 
     def give_back(self, reservation: Reservation) -> None:
         """Nothing ran. Again does no harm."""
         self._run(self._flows.give_back(reservation))
+
+    def settle(self, reservation: Reservation, used: int) -> int | None:
+        """
+        End a reservation by what was used (0: give it back); the balance then. It never raises.
+
+        What cannot be written now is kept and tried again by `sweep`, so that what ran is not answered with an error.
+        """
+        return self._run(self._flows.settle(reservation, used))
 
     def top_up(self, tenant: str, amount: int, *, reference: str, begin_prepaid: bool = False) -> int | None:
         """Add to a balance (micro-units), once for each reference; the balance then. None: no such tenant."""
         return self._run(self._flows.top_up(tenant, amount, reference, begin_prepaid))
 
     def sweep(self) -> SweepResult:
-        """Give back what lapsed. A charge that would fail does that for its tenant by itself."""
+        """Settle what could not be settled, and end what lapsed. A charge that would fail does the latter, too."""
         return self._run(self._flows.sweep())
 
     def tombstone(self, name: str) -> TenantTombstone | None:
@@ -191,7 +232,8 @@ class Access:
         return self._batches(erase_tenant(self._database, self._environment, check_tenant(name), besides))
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Settle what could not be settled before, if that can be done now, and let go of files and connections."""
+        self._run(self._flows.settle_kept())
         self._tables.close()
 
     def __enter__(self) -> Self:

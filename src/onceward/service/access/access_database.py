@@ -20,7 +20,7 @@ from onceward.service.access.stored_records import StoredRecords, StoreRecords, 
 from onceward.stores import open_store, tables_url
 from onceward.stores.tables import Schema, TablesDriver, open_tables
 
-SCHEMA = Schema("access", "onceward.service.access", 1, "`onceward tenant create NAME` makes the first tenant")
+SCHEMA = Schema("access", "onceward.service.access", 2, "`onceward tenant create NAME` makes the first tenant")
 
 
 class AccessDatabase(NamedTuple):

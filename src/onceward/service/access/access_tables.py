@@ -1,14 +1,14 @@
 """
-Flows that also count what tenants hold: records are the store's, and more may be elsewhere.
+Flows that also count what tenants hold, and ask whether an operation ran: beyond the tables of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from onceward.service.access.access_database import AccessDatabase
-from onceward.service.access.effects import CountUsage
+from onceward.service.access.effects import AskRecords, CountUsage
 from onceward.stores.tables import TablesRunner
 
 OtherUsage = Callable[[Sequence[str]], Iterable[tuple[str, int, int]]]
@@ -20,18 +20,30 @@ def no_other_usage(tenants: Sequence[str]) -> Iterable[tuple[str, int, int]]:
     return ()
 
 
-class AccessTables(TablesRunner):
-    """Performs `CountUsage`, besides what every `TablesRunner` does."""
+RanLookup = Callable[[Sequence[str]], Mapping[str, float]]
+"""Which of these operations ran, by their records, and how many seconds ago. Asked in a thread, after a holder died."""
 
-    def __init__(self, database: AccessDatabase, elsewhere: OtherUsage) -> None:
+
+def nothing_known(operations: Sequence[str]) -> Mapping[str, float]:
+    """For those who keep no record of what is charged."""
+    return {}
+
+
+class AccessTables(TablesRunner):
+    """Performs `CountUsage` and `AskRecords`, besides what every `TablesRunner` does."""
+
+    def __init__(self, database: AccessDatabase, elsewhere: OtherUsage, ran: RanLookup = nothing_known) -> None:
         super().__init__(database.driver)
         self._database = database
         self._elsewhere = elsewhere
+        self._ran = ran
 
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
         if isinstance(effect, CountUsage):
             return [*self._database.records.counted(), *self._elsewhere(effect.tenants)]
+        if isinstance(effect, AskRecords):
+            return self._ran(effect.operations)
         return super().perform(effect)
 
     def close(self) -> None:

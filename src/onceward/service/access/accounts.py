@@ -116,6 +116,11 @@ class Hold:
         self.resource = resource
         self.amount = amount
 
+    @property
+    def owner(self) -> str:
+        """Whose account it is on."""
+        return self._account.owner
+
     def give_back(self) -> None:
         """The work is over."""
         amount, self.amount = self.amount, 0
@@ -148,9 +153,10 @@ class CpuReservation:
 class Account:
     """The account of one tenant, or of one address."""
 
-    def __init__(self, owner: str, allowance: Allowance, pool: Accounts) -> None:
+    def __init__(self, owner: str, allowance: Allowance, pool: Accounts, *, is_shared: bool = False) -> None:
         self.owner = owner
         self.allowance = allowance
+        self._is_shared = is_shared
         self._pool = pool
         self._held = dict.fromkeys(Resource, 0)
         self._cpu = allowance.cpu_burst
@@ -165,22 +171,36 @@ class Account:
 
     def limit_of(self, resource: Resource) -> int:
         """What it may hold of a resource now: its own limit, or what it has and all that is free."""
+        if self._is_shared:
+            return self._held[resource] + self._pool.free(resource)
         return min(int(getattr(self.allowance, resource)), self._pool.free(resource))
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
         """Hold something until the work is over; `RateLimitError` if that is too much now."""
+        found = self.try_hold(resource, amount)
+        if found is not None:
+            return found
+        raise self.refusal(
+            f"too much at once: this tenant or address has {self._held[resource]} {_WORDS[resource]}, needs {amount} "
+            f"more and may have {self.limit_of(resource)} now; nothing was run. Send it again when some of them have "
+            "ended",
+            HELD_WAIT_SECONDS,
+        )
+
+    def try_hold(self, resource: Resource, amount: int = 1) -> Hold | None:
+        """Hold something until the work is over; None if that is too much now."""
         with self._pool.guard:
-            limit, held = self.limit_of(resource), self._held[resource]
-            if held + amount > limit:
-                self._refused += 1
-                raise RateLimitError(
-                    f"too much at once: this tenant or address has {held} {_WORDS[resource]}, needs {amount} more and "
-                    f"may have {limit} now; nothing was run. Send it again when some of them have ended",
-                    retry_after_seconds=HELD_WAIT_SECONDS,
-                )
+            if self._held[resource] + amount > self.limit_of(resource):
+                return None
             self._held[resource] += amount
             self._pool.held[resource] += amount
         return Hold(self, resource, amount)
+
+    def refusal(self, message: str, wait_seconds: float) -> RateLimitError:
+        """The error that asks for a pause; it is counted."""
+        with self._pool.guard:
+            self._refused += 1
+        return RateLimitError(message, retry_after_seconds=wait_seconds)
 
     def return_held(self, resource: Resource, amount: int) -> None:
         """For `Hold`."""
@@ -250,6 +270,10 @@ class Accounts:
         """The account of an address (IPv6: of its /64), for who has no token, or has not shown it yet."""
         return self._account(f"address:{flood_address(address)}")
 
+    def of_proxy(self, address: str) -> Account:
+        """The account of a trusted proxy, whose connections are many callers': all that is free is for them."""
+        return self._account(f"proxy:{flood_address(address)}", is_shared=True)
+
     def free(self, resource: Resource) -> int:
         """How much of a resource nobody holds."""
         return max(0, int(getattr(self.totals, resource)) - self.held[resource])
@@ -257,11 +281,11 @@ class Accounts:
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def _account(self, owner: str) -> Account:
+    def _account(self, owner: str, *, is_shared: bool = False) -> Account:
         with self.guard:
             found = self._accounts.get(owner)
             if found is None:
-                found = self._accounts[owner] = Account(owner, self._allowance, self)
+                found = self._accounts[owner] = Account(owner, self._allowance, self, is_shared=is_shared)
                 self._forget_idle()
             self._accounts.move_to_end(owner)
             return found

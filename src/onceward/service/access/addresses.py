@@ -62,6 +62,12 @@ def client_address(
     return callers.pop() if callers else str(here)
 
 
+def is_trusted_address(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is one of a trusted proxy."""
+    found = _address(address) if networks else None
+    return found is not None and _is_trusted(found, networks)
+
+
 def flood_address(address: str) -> str:
     """What an address is counted under: IPv6 by its /64, the rest as it is."""
     found = _address(address)

@@ -1,21 +1,28 @@
 """
 Prepaid balances: whole micro-units, reserved before anything runs. Rules as steps over SQL.
 
-    open --commit-------> committed      it ran: the money is gone
+    open --commit-------> committed      it ran: what it used is gone, the rest is back
      |
      +------give back---> given_back     nothing ran: the money is back
      |
-     +------time--------> lapsed         the holder died: the money is back
+     +------time--------> committed      the holder died, and the operation's record says that it ran
+     |
+     +------time--------> lapsed         the holder died, and nothing says that it ran: the money is back
                             |
                             +--commit--> committed      it ran after all: taken again, below zero if need be
 
 The balance is what can still be reserved: a reservation is taken off it at once. A tenant's row is held while its money
-moves, so that two calls never spend the same unit. A reference makes a charge repeatable: a retry finds the reservation
-of the first attempt, open or committed, and pays nothing more.
+moves, so that two calls never spend the same unit.
+
+Every attempt has a reservation of its own, also where two share a key: nobody gives back, or spends, what another one
+reserved. Which of them ran, its own outcome says: who ran commits, who got a replay or was refused gives back. So a
+replay costs nothing for as long as the result replays. Only where the holder died is the operation's record asked
+(`operation` names it); the record cannot say which attempt it was, so one of an operation's attempts pays, and no more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from onceward._core.display_text import python_kind
@@ -27,41 +34,57 @@ AMOUNT_MAX = 10**15
 LAPSE_SECONDS = 300.0
 """Above the lease that a slow call is given, so that no reservation lapses under a holder that is alive."""
 KEPT_US = 24 * 3_600 * 1_000_000
-"""How long an ended reservation is remembered: as long as a result replays, so that a retry is not charged again."""
+"""
+How long an ended reservation is remembered: for whoever looks into an invoice, and far longer than one can be open
+beside it. Nothing else depends on it: that a replay is one, the record says.
+"""
 SWEEP_BATCH = 500
 
 _TENANT = "SELECT balance, erasing_at FROM onceward_tenants WHERE name = :tenant {lock}"
-_FIND = "SELECT id, amount, state FROM onceward_reservations WHERE tenant = :tenant AND reference = :reference"
 _STATE = "SELECT amount, state FROM onceward_reservations WHERE id = :id"
-_LAPSED = """UPDATE onceward_reservations SET state = 'lapsed', ended_at = :now
-    WHERE tenant = :tenant AND state = 'open' AND lapses_at <= :now RETURNING amount"""
-_EXTEND = "UPDATE onceward_reservations SET lapses_at = :now + :lapse WHERE id = :id AND state = 'open' RETURNING id"
-_OPEN = """INSERT INTO onceward_reservations (id, tenant, reference, amount, state, lapses_at)
-    VALUES (:id, :tenant, :reference, :amount, 'open', :now + :lapse)"""
-_OPEN_AGAIN = """UPDATE onceward_reservations SET amount = :amount, state = 'open', lapses_at = :now + :lapse,
-    ended_at = NULL WHERE id = :id"""
+_OPEN = """INSERT INTO onceward_reservations (id, tenant, reference, operation, amount, state, opened_at, lapses_at)
+    VALUES (:id, :tenant, :id, :operation, :amount, 'open', :now, :now + :lapse)"""
 _END = """UPDATE onceward_reservations SET state = :state, ended_at = :now
     WHERE id = :id AND state = :before RETURNING amount"""
+_USED = "UPDATE onceward_reservations SET amount = :amount WHERE id = :id"
 _MOVE = "UPDATE onceward_tenants SET balance = balance + :amount WHERE name = :tenant RETURNING balance"
 _TOP_UP = """INSERT INTO onceward_topups (tenant, reference, amount, created_at)
     VALUES (:tenant, :reference, :amount, :now) ON CONFLICT (tenant, reference) DO NOTHING RETURNING amount"""
 _TOPPED = "SELECT amount FROM onceward_topups WHERE tenant = :tenant AND reference = :reference"
 _BEGIN_PREPAID = "UPDATE onceward_tenants SET balance = 0 WHERE name = :tenant AND balance IS NULL"
-_WITH_LAPSED = """SELECT DISTINCT tenant FROM onceward_reservations
-    WHERE state = 'open' AND lapses_at <= :now LIMIT :limit"""
+_LAPSED = """SELECT id, tenant, operation, :now - opened_at FROM onceward_reservations
+    WHERE state = 'open' AND lapses_at <= :now ORDER BY lapses_at LIMIT :limit"""
+_LAPSED_OF = """SELECT id, tenant, operation, :now - opened_at FROM onceward_reservations
+    WHERE tenant = :tenant AND state = 'open' AND lapses_at <= :now ORDER BY lapses_at LIMIT :limit"""
+_STILL = """SELECT opened_at, operation FROM onceward_reservations
+    WHERE id = :id AND state = 'open' AND lapses_at <= :now"""
+_PAID_SINCE = """SELECT id FROM onceward_reservations WHERE tenant = :tenant AND operation = :operation
+    AND state = 'committed' AND ended_at >= :opened LIMIT 1"""
+_HELD = "SELECT coalesce(sum(amount), 0) FROM onceward_reservations WHERE tenant = :tenant AND state = 'open'"
 _FORGET = """DELETE FROM onceward_reservations WHERE id IN (
     SELECT id FROM onceward_reservations WHERE ended_at <= :now - :kept ORDER BY ended_at LIMIT :limit) RETURNING id"""
 
 
 class Reservation(NamedTuple):
-    """What was reserved for one call."""
+    """What was reserved for one attempt."""
 
     id: str | None
     """None: nothing was, because the tenant does not pay in advance or the price is nothing."""
     tenant: str
     amount: int
-    committed: bool = False
-    """An earlier attempt of the same reference has paid already."""
+    balance: int | None = None
+    """What was left when this had been taken off."""
+
+
+class LapsedReservation(NamedTuple):
+    """One whose holder has not been heard of in time."""
+
+    id: str
+    tenant: str
+    operation: str | None
+    """Names the record that can say whether it ran; None: nobody can."""
+    age: int | None
+    """Since it was opened, in microseconds; None: of a row of schema 1."""
 
 
 def check_amount(amount: int, what: str, *, zero: bool = False) -> int:
@@ -74,7 +97,7 @@ def check_amount(amount: int, what: str, *, zero: bool = False) -> int:
     )
 
 
-def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> SqlSteps[Reservation]:
+def charge(tenant: str, price: int, id: str, operation: str | None, lapse: int) -> SqlSteps[Reservation]:
     """Reserve a price, or refuse with `BalanceExhausted`; nothing has run then."""
     row = one_or_none((yield Sql(_TENANT, {"tenant": tenant})))
     if row is None or row[1] is not None:
@@ -82,58 +105,47 @@ def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> SqlS
     balance: int | None = row[0]
     if balance is None:
         return Reservation(None, tenant, 0)
-    found = one_or_none((yield Sql(_FIND, {"tenant": tenant, "reference": reference})))
-    if found is not None and found[2] == "committed":
-        return Reservation(found[0], tenant, found[1], committed=True)
-    if found is not None and found[2] == "open":
-        yield Sql(_EXTEND, {"id": found[0], "lapse": lapse})
-        return Reservation(found[0], tenant, found[1])
     if balance < price:
-        balance += yield from _give_back_lapsed(tenant)
-    if balance < price:
-        raise BalanceExhausted(
-            f"the prepaid balance has {format_units(balance)} left and this costs {format_units(price)}; nothing ran. "
-            "Top up "
-            "(onceward tenant topup), then send the same key again",
-            balance=balance,
-            price=price,
-        )
-    yield Sql(_MOVE, {"tenant": tenant, "amount": -price})
-    values = {"id": id if found is None else found[0], "amount": price, "lapse": lapse}
-    if found is None:
-        yield Sql(_OPEN, {**values, "tenant": tenant, "reference": reference})
-    else:
-        yield Sql(_OPEN_AGAIN, values)
-    return Reservation(values["id"], tenant, price)  # type: ignore[arg-type]
+        [(held,)] = yield Sql(_HELD, {"tenant": tenant})
+        raise _exhausted(balance, price, int(held))
+    [(left,)] = yield Sql(_MOVE, {"tenant": tenant, "amount": -price})
+    yield Sql(_OPEN, {"id": id, "tenant": tenant, "operation": operation, "amount": price, "lapse": lapse})
+    return Reservation(id, tenant, price, int(left))
 
 
-def commit(reservation: Reservation) -> SqlSteps[None]:
-    """It ran: the money is spent. Again does no harm; a reservation that had lapsed is taken again."""
-    id = reservation.id
-    if (yield Sql(_END, {"id": id, "state": "committed", "before": "open"})):
-        return
-    yield Sql(_TENANT, {"tenant": reservation.tenant})
+def commit(reservation: Reservation, used: int) -> SqlSteps[int | None]:
+    """
+    It ran, and used so much: that is spent, and the rest is free again. The balance then, if it moved.
+
+    Again does no harm; a reservation that had lapsed is taken again.
+    """
+    id, tenant = reservation.id, reservation.tenant
+    if used == reservation.amount and (yield Sql(_END, {"id": id, "state": "committed", "before": "open"})):
+        return None
+    yield Sql(_TENANT, {"tenant": tenant})
     for before in ("open", "lapsed"):
-        taken = one_or_none((yield Sql(_END, {"id": id, "state": "committed", "before": before})))
-        if taken is not None:
-            if before == "lapsed":
-                yield Sql(_MOVE, {"tenant": reservation.tenant, "amount": -taken[0]})
-            return
+        if (yield Sql(_END, {"id": id, "state": "committed", "before": before})):
+            yield Sql(_USED, {"id": id, "amount": used})
+            taken = reservation.amount if before == "open" else 0
+            [(balance,)] = yield Sql(_MOVE, {"tenant": tenant, "amount": taken - used})
+            return int(balance)
     found = one_or_none((yield Sql(_STATE, {"id": id})))
     if found is not None and found[1] == "given_back":
         raise IllegalMove("this reservation was given back because nothing ran, so it cannot be committed")
+    return None
 
 
-def give_back(reservation: Reservation) -> SqlSteps[None]:
+def give_back(reservation: Reservation) -> SqlSteps[int | None]:
     """Nothing ran: the money is free again. Again does no harm, nor does it after the reservation lapsed."""
     yield Sql(_TENANT, {"tenant": reservation.tenant})
     taken = one_or_none((yield Sql(_END, {"id": reservation.id, "state": "given_back", "before": "open"})))
     if taken is not None:
-        yield Sql(_MOVE, {"tenant": reservation.tenant, "amount": taken[0]})
-        return
+        [(balance,)] = yield Sql(_MOVE, {"tenant": reservation.tenant, "amount": taken[0]})
+        return int(balance)
     found = one_or_none((yield Sql(_STATE, {"id": reservation.id})))
     if found is not None and found[1] == "committed":
         raise IllegalMove("this reservation was committed because it ran, so it cannot be given back; top up instead")
+    return None
 
 
 def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> SqlSteps[int | None]:
@@ -158,15 +170,32 @@ def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> 
     return int(row[0] or 0)
 
 
-def tenants_with_lapsed() -> SqlSteps[list[str]]:
-    """Whose reservations have lapsed."""
-    return [name for (name,) in (yield Sql(_WITH_LAPSED, {"limit": SWEEP_BATCH}))]
+def find_lapsed(tenant: str | None) -> SqlSteps[list[LapsedReservation]]:
+    """Reservations whose holders have not been heard of in time, of one tenant or of all; a batch of them."""
+    statement = _LAPSED if tenant is None else _LAPSED_OF
+    return [LapsedReservation(*row) for row in (yield Sql(statement, {"tenant": tenant, "limit": SWEEP_BATCH}))]
 
 
-def sweep_tenant(tenant: str) -> SqlSteps[int]:
-    """Give back what lapsed; how much."""
+def end_lapsed(tenant: str, ids: Collection[str], ran: Collection[str]) -> SqlSteps[tuple[int, int]]:
+    """
+    End reservations that lapsed, those that ran by spending them; what was given back, and what was spent.
+
+    An operation whose other attempt has paid meanwhile does not pay twice: its record says only that it ran.
+    """
     yield Sql(_TENANT, {"tenant": tenant})
-    return (yield from _give_back_lapsed(tenant))
+    given_back = spent = 0
+    for id in ids:
+        row = one_or_none((yield Sql(_STILL, {"id": id})))
+        if row is None:
+            continue  # Its holder was heard of after all.
+        ours = id in ran and not (yield Sql(_PAID_SINCE, {"tenant": tenant, "operation": row[1], "opened": row[0]}))
+        ended = one_or_none((yield Sql(_END, {"id": id, "state": "committed" if ours else "lapsed", "before": "open"})))
+        amount = 0 if ended is None else int(ended[0])
+        spent += amount if ours else 0
+        given_back += 0 if ours else amount
+    if given_back:
+        yield Sql(_MOVE, {"tenant": tenant, "amount": given_back})
+    return given_back, spent
 
 
 def forget() -> SqlSteps[int]:
@@ -181,9 +210,15 @@ def format_units(micro: int) -> str:
     return f"{sign}{whole}.{decimals}"
 
 
-def _give_back_lapsed(tenant: str) -> SqlSteps[int]:
-    """With the tenant's row held."""
-    freed: int = sum(amount for (amount,) in (yield Sql(_LAPSED, {"tenant": tenant})))
-    if freed:
-        yield Sql(_MOVE, {"tenant": tenant, "amount": freed})
-    return freed
+def _exhausted(balance: int, price: int, held: int) -> BalanceExhausted:
+    waiting = (
+        f", and {format_units(held)} more is reserved by requests that have not ended: what they do not use comes back"
+        if held
+        else ""
+    )
+    return BalanceExhausted(
+        f"the prepaid balance has {format_units(balance)} left{waiting}, and this costs {format_units(price)}; nothing "
+        "ran. Top up (onceward tenant topup), then send it again with the same key",
+        balance=balance,
+        price=price,
+    )

@@ -16,6 +16,12 @@ class CountUsage(NamedTuple):
     """Those who have a quota: of the others nothing needs to be known."""
 
 
+class AskRecords(NamedTuple):
+    """Ask the records of operations whether they ran; the result is a mapping from those that did to how long ago."""
+
+    operations: tuple[str, ...]
+
+
 BOUNDARIES = {
     "access.token": "a token is written, rotated or revoked",
     "access.tenant": "a tenant is written",
@@ -23,7 +29,7 @@ BOUNDARIES = {
     "access.commit": "a reservation is committed",
     "access.give_back": "a reservation is given back",
     "access.top_up": "a balance is topped up",
-    "access.sweep": "lapsed reservations are given back",
+    "access.sweep": "lapsed reservations are ended",
     "access.touch": "the use of a token is noted",
     "access.count": "the count of records is written",
     "access.erase": "a batch of a tenant is erased",

@@ -81,5 +81,14 @@ class FloodControl:
                 self._levels.popitem(last=False)
         return math.ceil(poured.wait) if poured.wait > 0 else None
 
+    def wait_of(self, address: str) -> int | None:
+        """What `retry_after` would say; nothing is counted."""
+        with self._guard:
+            level = self._levels.get(flood_address(address))
+            if level is None:
+                return None
+            wait = take_call(level, self._clock(), burst=self._burst, per_second=self._per_second).wait
+        return math.ceil(wait) if wait > 0 else None
+
     def __len__(self) -> int:
         return len(self._levels)

@@ -4,30 +4,42 @@ Everything that `Access` can do, as flows that it and `AsyncAccess` run. Argumen
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
 from onceward._core.durations import microseconds
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import BalanceExhausted, ConfigurationError
 from onceward._core.keys import check_key
 from onceward.protocol.token_format import ID_PATTERN
 from onceward.runtime.environment import Environment
 from onceward.service.access import balances, quotas, tenant_erasure, tenants, token_table, token_verifier
 from onceward.service.access.balances import Reservation, check_amount
+from onceward.service.access.effects import AskRecords
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
+from onceward.service.access.quotas import Room
 from onceward.service.access.scopes import check_environment, check_tenant
 from onceward.service.access.tenant_erasure import TenantTombstone
-from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
+from onceward.service.access.tenants import QUOTA_MAX, Quota, Tenant, check_quotas
 from onceward.service.access.token_table import NewToken, Role, TokenSpec, TokenView, check_databases
 from onceward.service.access.token_verifier import Caller, TokenVerifier
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
+log = logging.getLogger("onceward.service")
+
 LIST_MAX = 1_000
 OVERLAP_SECONDS = 3_600.0
 """How long a rotated token lives on, by default: an hour, to roll out its successor."""
+UNSETTLED_MAX = 10_000
+"""Charges that wait for the next sweep, because the database could not be asked. Beyond it the oldest lapse."""
+RAN_JUST_NOW_SECONDS = 60.0
+"""So long a living holder may take from its operation's end to the end of its charge."""
 FORGET_EVERY = 200
 """Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
 
@@ -36,9 +48,11 @@ class SweepResult(NamedTuple):
     """What one sweep did."""
 
     given_back: int
-    """Micro-units of lapsed reservations."""
+    """Micro-units of lapsed reservations of what did not run, as far as anybody knows."""
     forgotten: int
     """Ended reservations that nobody needs any more."""
+    spent: int = 0
+    """Micro-units of reservations whose holder died and whose operation ran."""
 
 
 class AccessFlows:
@@ -50,6 +64,7 @@ class AccessFlows:
         self._peppers = peppers
         self._random = environment.random
         self._charges = 0
+        self._unsettled: deque[tuple[Reservation, int]] = deque(maxlen=UNSETTLED_MAX)
 
     def authenticate(self, text: str) -> Flow[Caller]:
         """Whose token it is."""
@@ -112,10 +127,9 @@ class AccessFlows:
 
     # Tenants.
 
-    def create_tenant(self, name: str, prepaid: bool, quota_records: int | None, quota_bytes: int | None) -> Flow[bool]:
+    def create_tenant(self, name: str, prepaid: bool, quota: Quota) -> Flow[bool]:
         """Make a tenant."""
-        records, size = check_quota(quota_records, "records"), check_quota(quota_bytes, "bytes")
-        steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, records=records, bytes=size)
+        steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, quota=check_quotas(quota))
         return (yield from transact("access.tenant", steps))
 
     def tenant(self, name: str) -> Flow[Tenant | None]:
@@ -126,10 +140,9 @@ class AccessFlows:
         """A page of tenants."""
         return (yield from read_tables(partial(tenants.list_tenants, after, _page(limit))))
 
-    def set_quota(self, name: str, records: int | None, bytes: int | None) -> Flow[bool]:
+    def set_quota(self, name: str, quota: Quota) -> Flow[bool]:
         """Set what a tenant may hold."""
-        records, size = check_quota(records, "records"), check_quota(bytes, "bytes")
-        steps = partial(tenants.set_quota, check_tenant(name), records=records, bytes=size)
+        steps = partial(tenants.set_quota, check_tenant(name), check_quotas(quota))
         done = yield from transact("access.tenant", steps)
         self.meter.forget(name)
         return done
@@ -138,15 +151,19 @@ class AccessFlows:
         """When a tenant was erased."""
         return (yield from read_tables(partial(tenant_erasure.find_tombstone, self._peppers, check_tenant(name))))
 
-    def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
+    def admit(self, tenant: str, records: int, bytes: int) -> Flow[Room]:
         """Let new records through."""
-        if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
-            raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
-        return quotas.admit(self.meter, check_tenant(tenant), records, bytes)
+        _check_wanted(records, bytes)
+        return quotas.reserve(self.meter, check_tenant(tenant), records, bytes)
 
-    def withdraw(self, tenant: str, records: int, bytes: int) -> None:
-        """Nothing came of what was let through."""
-        quotas.withdraw(self.meter, check_tenant(tenant), records, bytes)
+    def reserve(self, tenant: str, records: int, all_of_it: bool) -> Flow[Room]:
+        """Set room aside for something that may grow."""
+        _check_wanted(records, 0)
+        return quotas.reserve(self.meter, check_tenant(tenant), records, None, all_of_it=all_of_it)
+
+    def quota(self, tenant: str) -> Flow[quotas.QuotaUsage]:
+        """What a tenant may hold."""
+        return quotas.quota_of(self.meter, check_tenant(tenant))
 
     def count(self) -> Flow[bool]:
         """Count the records of all tenants."""
@@ -154,30 +171,51 @@ class AccessFlows:
 
     # Balances.
 
-    def charge(self, tenant: str, price: int, reference: str | None, lapse: float | timedelta) -> Flow[Reservation]:
+    def charge(self, tenant: str, price: int, operation: str | None, lapse: float | timedelta) -> Flow[Reservation]:
         """Reserve a price."""
         check_amount(price, "a price", zero=True)
         micros = microseconds(lapse, "lapse")
-        id = self._random(12).hex()
-        named = id if reference is None else check_key(reference)
+        named = None if operation is None else check_key(operation)
         if price == 0:
             return Reservation(None, check_tenant(tenant), 0)
-        steps = partial(balances.charge, check_tenant(tenant), price, id, named, micros)
-        reservation = yield from transact("access.charge", steps)
+        steps = partial(balances.charge, check_tenant(tenant), price, self._random(12).hex(), named, micros)
+        try:
+            reservation = yield from transact("access.charge", steps)
+        except BalanceExhausted:
+            # What dead holders have reserved may be enough. It is looked after now, and not at the next sweep.
+            if not (yield from self._end_lapsed(tenant)).given_back:
+                raise
+            reservation = yield from transact("access.charge", steps)
         self._charges += 1
         if self._charges % FORGET_EVERY == 0:
             yield from transact("access.sweep", balances.forget)
         return reservation
 
-    def commit(self, reservation: Reservation) -> Flow[None]:
-        """Spend what is reserved."""
-        if reservation.id is not None:
-            yield from transact("access.commit", partial(balances.commit, reservation))
+    def commit(self, reservation: Reservation, used: int | None) -> Flow[int | None]:
+        """Spend what is reserved, or a part of it."""
+        if used is not None and not 0 < used <= reservation.amount:
+            raise ConfigurationError(f"of {reservation.amount} micro-units that are reserved, 1 to all can be used")
+        if reservation.id is None:
+            return None
+        steps = partial(balances.commit, reservation, reservation.amount if used is None else used)
+        return (yield from transact("access.commit", steps))
 
-    def give_back(self, reservation: Reservation) -> Flow[None]:
+    def give_back(self, reservation: Reservation) -> Flow[int | None]:
         """Free what is reserved."""
-        if reservation.id is not None:
-            yield from transact("access.give_back", partial(balances.give_back, reservation))
+        if reservation.id is None:
+            return None
+        return (yield from transact("access.give_back", partial(balances.give_back, reservation)))
+
+    def settle(self, reservation: Reservation, used: int) -> Flow[int | None]:
+        """Commit what was used, or give all of it back; the balance then. Bookkeeping: it never fails its caller."""
+        used = min(max(used, 0), reservation.amount)
+        try:
+            moved = yield from (self.commit(reservation, used) if used else self.give_back(reservation))
+        except Exception as error:
+            log.warning("a charge could not be settled now and is kept for the next sweep: %s", type(error).__name__)
+            self._unsettled.append((reservation, used))
+            return reservation.balance
+        return reservation.balance if moved is None else moved
 
     def top_up(self, tenant: str, amount: int, reference: str, begin_prepaid: bool) -> Flow[int | None]:
         """Add to a balance."""
@@ -187,12 +225,41 @@ class AccessFlows:
         return (yield from transact("access.top_up", steps))
 
     def sweep(self) -> Flow[SweepResult]:
-        """Give back what lapsed, and forget what ended long ago."""
-        given_back = 0
-        names = yield from read_tables(balances.tenants_with_lapsed)
-        for name in names:
-            given_back += yield from transact("access.sweep", partial(balances.sweep_tenant, name))
-        return SweepResult(given_back, (yield from transact("access.sweep", balances.forget)))
+        """Settle what could not be settled, end what lapsed, and forget what ended long ago."""
+        yield from self.settle_kept()
+        swept = yield from self._end_lapsed(None)
+        return swept._replace(forgotten=(yield from transact("access.sweep", balances.forget)))
+
+    def settle_kept(self) -> Flow[None]:
+        """Settle what could not be settled when it was time; what still cannot be is kept."""
+        for _ in range(len(self._unsettled)):
+            with suppress(IndexError):  # Another thread may be at it, too.
+                yield from self.settle(*self._unsettled.popleft())
+
+    def _end_lapsed(self, tenant: str | None) -> Flow[SweepResult]:
+        """End reservations that lapsed: the records of their operations are asked first, as far as there are any."""
+        found = yield from read_tables(partial(balances.find_lapsed, tenant))
+        named = tuple(one.operation for one in found if one.operation is not None and one.age is not None)
+        ages: Mapping[str, float] = (yield AskRecords(named)) if named else {}
+        due: dict[str, list[str]] = {}
+        ran: set[str] = set()
+        for one in found:
+            ago = ages.get(one.operation or "")
+            if ago is not None and one.age is not None and ago * 1_000_000 < one.age:
+                if ago < RAN_JUST_NOW_SECONDS:
+                    continue  # Another attempt may have done it, and be about to pay.
+                ran.add(one.id)
+            due.setdefault(one.tenant, []).append(one.id)
+        given_back = spent = 0
+        for name, ids in sorted(due.items()):
+            back, gone = yield from transact("access.sweep", partial(balances.end_lapsed, name, ids, ran))
+            given_back, spent = given_back + back, spent + gone
+        return SweepResult(given_back, 0, spent)
+
+
+def _check_wanted(records: int, bytes: int) -> None:
+    if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
+        raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
 
 
 def check_token_id(id: str) -> str:

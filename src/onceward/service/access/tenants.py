@@ -12,16 +12,26 @@ from onceward.stores.tables.sql_steps import Row, Sql, SqlSteps, one_or_none
 QUOTA_MAX = 2**53
 """Whole numbers up to here are the same in every language that reads our JSON."""
 
-_COLUMNS = """name, created_at, balance, quota_records, quota_bytes, used_records, used_bytes, erasing_at,
-    (SELECT value FROM onceward_access WHERE name = 'counted_at'),
+_COLUMNS = """name, created_at, balance, quota_records, quota_bytes, quota_databases, used_records, used_bytes,
+    erasing_at,
+    (SELECT value FROM onceward_access WHERE name = 'counted_since'),
     (SELECT coalesce(sum(amount), 0) FROM onceward_reservations WHERE tenant = n.name AND state = 'open'),
     (SELECT count(*) FROM onceward_tokens WHERE tenant = n.name AND revoked_at IS NULL)"""
-_CREATE = """INSERT INTO onceward_tenants (name, created_at, balance, quota_records, quota_bytes)
-    VALUES (:name, :now, :balance, :records, :bytes) ON CONFLICT (name) DO NOTHING RETURNING name"""
+_CREATE = """INSERT INTO onceward_tenants (name, created_at, balance, quota_records, quota_bytes, quota_databases)
+    VALUES (:name, :now, :balance, :records, :bytes, :databases) ON CONFLICT (name) DO NOTHING RETURNING name"""
 _SHOW = f"SELECT {_COLUMNS} FROM onceward_tenants AS n WHERE name = :name"  # noqa: S608 - constants
 _LIST = f"SELECT {_COLUMNS} FROM onceward_tenants AS n WHERE name > :after ORDER BY name LIMIT :limit"  # noqa: S608
-_QUOTA = """UPDATE onceward_tenants SET quota_records = :records, quota_bytes = :bytes
+_QUOTA = """UPDATE onceward_tenants
+    SET quota_records = :records, quota_bytes = :bytes, quota_databases = :databases
     WHERE name = :name AND erasing_at IS NULL RETURNING name"""
+
+
+class Quota(NamedTuple):
+    """What a tenant may hold at most; None: no limit."""
+
+    records: int | None = None
+    bytes: int | None = None
+    databases: int | None = None
 
 
 class Tenant(NamedTuple):
@@ -33,6 +43,8 @@ class Tenant(NamedTuple):
     """None: it does not pay in advance. What is reserved has been taken off."""
     quota_records: int | None
     quota_bytes: int | None
+    quota_databases: int | None
+    """How many databases it may have; None: as many as the service lets everybody have."""
     used_records: int
     used_bytes: int
     erasing_at: int | None
@@ -44,9 +56,9 @@ class Tenant(NamedTuple):
     """Not revoked."""
 
 
-def create(name: str, *, prepaid: bool, records: int | None, bytes: int | None) -> SqlSteps[bool]:
+def create(name: str, *, prepaid: bool, quota: Quota) -> SqlSteps[bool]:
     """Make a tenant; whether it is new."""
-    values = {"name": name, "balance": 0 if prepaid else None, "records": records, "bytes": bytes}
+    values = {"name": name, "balance": 0 if prepaid else None, **quota._asdict()}
     if (yield Sql(_CREATE, values)):
         return True
     found = yield from show(name)
@@ -66,9 +78,16 @@ def list_tenants(after: str, limit: int) -> SqlSteps[list[Tenant]]:
     return [_tenant(row) for row in (yield Sql(_LIST, {"after": after, "limit": limit}))]
 
 
-def set_quota(name: str, *, records: int | None, bytes: int | None) -> SqlSteps[bool]:
+def set_quota(name: str, quota: Quota) -> SqlSteps[bool]:
     """Set what a tenant may hold (None: as much as it likes); whether there is such a tenant."""
-    return bool((yield Sql(_QUOTA, {"name": name, "records": records, "bytes": bytes})))
+    return bool((yield Sql(_QUOTA, {"name": name, **quota._asdict()})))
+
+
+def check_quotas(quota: Quota) -> Quota:
+    """Give quotas back if they can be some."""
+    for what, value in quota._asdict().items():
+        check_quota(value, what)
+    return quota
 
 
 def check_quota(value: int | None, what: str) -> int | None:

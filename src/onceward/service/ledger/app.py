@@ -6,27 +6,32 @@ Keys follow the profile `pacspace`: a key in flight is a 202 with a code, a key 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
-from onceward._core.errors import InFlight, KeyInvalid
+from onceward._core.errors import InFlight, KeyInvalid, QuotaExceeded
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.protocol.paths import BALANCE
-from onceward.service.access import Role
+from onceward.service.access import Role, Room
 from onceward.service.ledger import wire
 from onceward.service.ledger.derive_advisor import DeriveAdvisor
 from onceward.service.ledger.flows import LedgerScope
 from onceward.service.ledger.keyed_transaction import KeyedResult
 from onceward.service.ledger.ledger_async import AsyncLedger
+from onceward.service.ledger.ledger_usage import DELTA_BYTES
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
+from onceward.stores.tables import Flow
 
 GROUP = "Balance"
 PACSPACE = PROFILES["pacspace"]
+DELTA_RECORDS = 2
+"""A delta, and the record of its key or its reference."""
 
 
 class LedgerApp:
@@ -71,23 +76,25 @@ class LedgerApp:
 
     async def emitted(self, call: ApiCall) -> EndpointResponse:
         """One delta."""
-        owner = _owner_of(call)
+        owner, key = _owner_of(call), self._key(call)
         self._advice.emitted(owner.scope, [call.body.customer_id])
-        flow = self._ledger.flows.emit(owner, call.body, await self._key(call))
-        return await self._respond(self._ledger.run(flow))
+        emit = partial(self._ledger.flows.emit, owner, call.body, key)
+        return await self._within_quota(call, DELTA_RECORDS, emit)
 
     async def emitted_many(self, call: ApiCall) -> EndpointResponse:
         """Several deltas."""
-        owner = _owner_of(call)
+        owner, key = _owner_of(call), self._key(call)
         self._advice.emitted(owner.scope, [one.customer_id for one in call.body.deltas])
-        flow = self._ledger.flows.emit_many(owner, call.body.deltas, await self._key(call))
-        return await self._respond(self._ledger.run(flow))
+        emit = partial(self._ledger.flows.emit_many, owner, call.body.deltas, key)
+        return await self._within_quota(call, len(call.body.deltas) + (key is not None), emit)
 
     async def closed(self, call: ApiCall) -> EndpointResponse:
         """A closed period, or a mark."""
-        body, key = call.body, await self._key(call)
-        flow = self._ledger.flows.checkpoint(_owner_of(call), body.customer_id, body.period, key, close=body.close)
-        return await self._respond(self._ledger.run(flow))
+        body, key = call.body, self._key(call)
+        flow = partial(
+            self._ledger.flows.checkpoint, _owner_of(call), body.customer_id, body.period, key, close=body.close
+        )
+        return await self._within_quota(call, 1 + (key is not None), flow)
 
     async def derived(self, call: ApiCall) -> EndpointResponse:
         """A balance."""
@@ -112,14 +119,35 @@ class LedgerApp:
 
     # --- keys and responses ---
 
-    async def _key(self, call: ApiCall) -> str | None:
+    def _key(self, call: ApiCall) -> str | None:
         found = call.identity(self._profile)
         if found is None:
             return None
         if found.plan is not None:
             raise KeyInvalid(f"the ledger has no plans; send the header {self._profile.key_header} instead")
-        await self._authenticator.access.admit(call.caller.tenant)
         return found.key
+
+    async def _within_quota(
+        self, call: ApiCall, records: int, emit: Callable[..., Flow[KeyedResult]]
+    ) -> EndpointResponse:
+        """Book within the tenant's quota. Beyond it, what is booked already is still answered."""
+        access, full = self._authenticator.access, None
+        try:
+            room = await access.admit(call.caller.tenant, records=records, bytes=call.size + DELTA_BYTES)
+        except QuotaExceeded as error:
+            room, full = Room(call.caller.tenant, 0, 0), error
+        kept: KeyedResult | None = None
+
+        async def booked() -> KeyedResult:
+            nonlocal kept
+            kept = await self._ledger.run(emit(full=full))
+            return kept
+
+        try:
+            return await self._respond(booked())
+        finally:
+            if kept is None or kept.replayed:
+                access.settle_room(room)
 
     async def _respond(self, pending: Awaitable[KeyedResult]) -> EndpointResponse:
         try:

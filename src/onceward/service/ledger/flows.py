@@ -32,7 +32,7 @@ from onceward.service.ledger.hash_chain import LedgerEntry
 from onceward.service.ledger.keyed_transaction import KeyedResult, KeyedTransaction
 from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, CustomerRow, LedgerTerms
 from onceward.service.ledger.periods import check_period
-from onceward.stores.tables import Flow, SqlSteps, read_tables, transact
+from onceward.stores.tables import Flow, Sql, SqlSteps, read_tables, transact
 
 _ID = re.compile(r"dl_[0-9a-f]{32}", re.ASCII)
 
@@ -62,8 +62,14 @@ class LedgerFlows:
     def __init__(self, terms: LedgerTerms) -> None:
         self.terms = terms
 
-    def emit(self, owner: LedgerScope, sent: wire.DeltaRequest, key: str | None = None) -> Flow[KeyedResult]:
-        """Book a delta once: by its key, or by its reference where there is no key."""
+    def emit(
+        self, owner: LedgerScope, sent: wire.DeltaRequest, key: str | None = None, *, full: OncewardError | None = None
+    ) -> Flow[KeyedResult]:
+        """
+        Book a delta once: by its key, or by its reference where there is no key.
+
+        With `full` nothing new is booked: what is booked already is answered, and anything else gets this error.
+        """
         checked = check_delta(owner, sent)
         if key is None and checked.reference is None:
             raise KeyMissing(
@@ -73,7 +79,7 @@ class LedgerFlows:
         named = checked.reference if key is None else _key(owner, key)
         # A reference is good for ever: when the record of it has expired, the row still answers.
         after: Literal["run", "refuse"] = "run" if key is None else "refuse"
-        steps = partial(_booked_text, owner.scope, checked, self.terms)
+        steps = partial(_booked_text, owner.scope, checked, self.terms._replace(full=full))
         request = ["delta", *checked._replace(amount=str(checked.amount))]  # type: ignore[arg-type]
         try:
             kept: KeyedResult = yield KeyedTransaction("ledger.book", owner.keys, named or "", request, after, steps)
@@ -84,7 +90,12 @@ class LedgerFlows:
         return _marked(kept) if key is None and kept.replayed else kept
 
     def emit_many(
-        self, owner: LedgerScope, sent: Sequence[wire.DeltaRequest], key: str | None = None
+        self,
+        owner: LedgerScope,
+        sent: Sequence[wire.DeltaRequest],
+        key: str | None = None,
+        *,
+        full: OncewardError | None = None,
     ) -> Flow[KeyedResult]:
         """Book several deltas in one transaction. One that is refused leaves the others booked, and says why."""
         if not 1 <= len(sent) <= BATCH_MAX:
@@ -95,7 +106,7 @@ class LedgerFlows:
                 "a delta of this batch has no referenceId, and a retry would book it twice. Send the header "
                 "Idempotency-Key, or a referenceId with every delta; nothing was booked"
             )
-        steps = partial(_batch_text, owner.scope, checked, self.terms)
+        steps = partial(_batch_text, owner.scope, checked, self.terms._replace(full=full))
         if key is None:
             return KeyedResult((yield from transact("ledger.book_batch", steps)), replayed=False)
         request = ["batch", *([*one._replace(amount=str(one.amount))] for one in checked)]  # type: ignore[arg-type]
@@ -105,7 +116,14 @@ class LedgerFlows:
         return kept
 
     def checkpoint(
-        self, owner: LedgerScope, customer: str, period: str, key: str | None = None, *, close: bool | None = None
+        self,
+        owner: LedgerScope,
+        customer: str,
+        period: str,
+        key: str | None = None,
+        *,
+        close: bool | None = None,
+        full: OncewardError | None = None,
     ) -> Flow[KeyedResult]:
         """
         Close a customer's period, once whatever the key; or mark it, if it still runs.
@@ -115,6 +133,8 @@ class LedgerFlows:
         check_customer(customer)
         check_period(period)
         steps = partial(_checkpoint_text, owner.scope, customer, period, close)
+        if full is not None:
+            steps = partial(_refused, full)
         if key is None:
             return KeyedResult((yield from transact("ledger.close", steps)), replayed=False)
         request = ["checkpoint", customer, period, *([] if close is None else [close])]
@@ -270,6 +290,12 @@ def _booked_text(scope: str, checked: CheckedDelta, terms: LedgerTerms) -> SqlSt
 
 def _checkpoint_text(scope: str, customer: str, period: str, close: bool | None) -> SqlSteps[str]:
     return _text(responses.checkpointed((yield from checkpoints.checkpoint(scope, customer, period, close))))
+
+
+def _refused(error: OncewardError) -> SqlSteps[str]:
+    """In place of what would be new."""
+    yield Sql("SELECT 1", {})
+    raise error
 
 
 def _batch_text(scope: str, checked: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:

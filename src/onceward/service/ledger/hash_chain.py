@@ -15,9 +15,9 @@ past and leave a checkpoint's hash as it was, which others have seen.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from onceward._core.canonical import canonical
+from onceward._core.chained_hashes import hash_members
 
 ID_DIGITS = 32
 
@@ -67,12 +67,12 @@ CHECKPOINT_COLUMNS = ", ".join(LedgerCheckpoint._fields)
 
 def genesis(scope: str, customer: str, created_at: int) -> str:
     """What a customer's first entry follows."""
-    return _hashed("customer", scope, customer, created_at)
+    return hash_members("customer", scope, customer, created_at)
 
 
 def entry_hash(entry: LedgerEntry) -> str:
     """Of what an entry says, its verdict aside."""
-    return _hashed("entry", *entry[1:12])
+    return hash_members("entry", *entry[1:12])
 
 
 def entry_id(hash: str) -> str:
@@ -82,7 +82,7 @@ def entry_id(hash: str) -> str:
 
 def entry_seal(hash: str, status: str, failure: str | None, verified_at: int | None) -> str:
     """Of an entry and its verdict."""
-    return _hashed("verdict", hash, status, failure, verified_at)
+    return hash_members("verdict", hash, status, failure, verified_at)
 
 
 def seal_entry(entry: LedgerEntry) -> LedgerEntry:
@@ -101,7 +101,7 @@ def chain_seals(root: str, seals: list[str]) -> str:
 
 def checkpoint_hash(checkpoint: LedgerCheckpoint) -> str:
     """Of everything that a checkpoint says."""
-    return _hashed("checkpoint", *checkpoint[1:10])
+    return hash_members("checkpoint", *checkpoint[1:10])
 
 
 def checkpoint_id(hash: str) -> str:
@@ -111,7 +111,7 @@ def checkpoint_id(hash: str) -> str:
 
 def mark_hash(scope: str, customer: str, period: str, seq: int, balance: str, root: str, previous: str) -> str:
     """Of everything that a mark says. No time: whoever asks again before the next entry gets the same mark."""
-    return _hashed("mark", scope, customer, period, seq, balance, root, previous)
+    return hash_members("mark", scope, customer, period, seq, balance, root, previous)
 
 
 def mark_id(hash: str) -> str:
@@ -121,9 +121,4 @@ def mark_id(hash: str) -> str:
 
 def receipt_id(hash: str) -> str:
     """A receipt is named by what it is for, so that there is one of it whenever it is asked for."""
-    return f"rc_{_hashed('receipt', hash)[:ID_DIGITS]}"
-
-
-def _hashed(*parts: Any) -> str:
-    # Numbers as digits: a canonical number beyond 2**53 and one within are written by two rules, and one is enough.
-    return sha256(canonical([str(one) if type(one) is int else one for one in parts])).hexdigest()
+    return f"rc_{hash_members('receipt', hash)[:ID_DIGITS]}"

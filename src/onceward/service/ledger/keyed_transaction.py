@@ -9,7 +9,7 @@ On SQLite another process waits for the file, and then replays.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from onceward._core.errors import InFlight, RetryTransaction, StoreContended
 from onceward._core.keys import record_id
 from onceward.gate import Gate
 from onceward.runtime.flow_driver import drive_steps
+from onceward.service.ledger.ledger_usage import measure_ledger
 from onceward.stores.tables import RunSql, SharedTransactionDriver, Sql, SqlSteps, TablesRunner
 from onceward.stores.tables.sql_steps import declare_failpoints
 
@@ -70,6 +71,10 @@ class LedgerTables(TablesRunner):
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
         return self._once(effect) if isinstance(effect, KeyedTransaction) else super().perform(effect)
+
+    def usage(self, tenants: Sequence[str] = ()) -> list[tuple[str, int, int]]:
+        """What each scope holds: (scope, records, bytes), of whomever."""
+        return measure_ledger(self._shared)
 
     def close(self) -> None:
         """Let go of files and connections."""

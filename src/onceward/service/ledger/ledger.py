@@ -11,6 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, TypeVar
 
+from onceward._core.sealing import Seal, make_sealer
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.ledger.flows import LedgerFlows
 from onceward.service.ledger.keyed_transaction import LedgerTables
@@ -26,6 +27,7 @@ class Ledger:
 
     def __init__(self, tables: LedgerTables, terms: LedgerTerms) -> None:
         self.flows = LedgerFlows(terms)
+        self.tables = tables
         self._tables = TablesRunner.over(tables, "ledger")
 
     @classmethod
@@ -36,10 +38,13 @@ class Ledger:
         *,
         create: bool = False,
         retain: float = RETAIN_SECONDS,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         environment: Environment = REAL,
     ) -> Self:
-        """Open the ledger that belongs to a store; with `create`, make it."""
-        tables = open_ledger_tables(url, terms, environment, create=create, retain=retain)
+        """Open the ledger that belongs to a store; with `create`, make it. `seal` seals responses that are stored."""
+        sealer = make_sealer(seal, sealed_only=sealed_only)
+        tables = open_ledger_tables(url, terms, environment, create=create, retain=retain, sealer=sealer)
         return cls(tables, terms)
 
     def run(self, flow: Flow[T]) -> T:

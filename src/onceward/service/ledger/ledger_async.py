@@ -12,6 +12,7 @@ import asyncio
 from types import TracebackType
 from typing import Self, TypeVar
 
+from onceward._core.sealing import Seal, make_sealer
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.ledger.flows import LedgerFlows
 from onceward.service.ledger.keyed_transaction import LedgerTables
@@ -27,6 +28,7 @@ class AsyncLedger:
 
     def __init__(self, tables: LedgerTables, terms: LedgerTerms) -> None:
         self.flows = LedgerFlows(terms)
+        self.tables = tables
         self._tables = AsyncTablesRunner.over(tables, "ledger")
 
     @classmethod
@@ -37,10 +39,15 @@ class AsyncLedger:
         *,
         create: bool = False,
         retain: float = RETAIN_SECONDS,
+        seal: Seal | None = None,
+        sealed_only: bool = False,
         environment: Environment = REAL,
     ) -> Self:
-        """Open the ledger that belongs to a store; with `create`, make it."""
-        tables = await asyncio.to_thread(open_ledger_tables, url, terms, environment, create=create, retain=retain)
+        """Open the ledger that belongs to a store; with `create`, make it. `seal` seals responses that are stored."""
+        sealer = make_sealer(seal, sealed_only=sealed_only)
+        tables = await asyncio.to_thread(
+            open_ledger_tables, url, terms, environment, create=create, retain=retain, sealer=sealer
+        )
         return cls(tables, terms)
 
     async def run(self, flow: Flow[T]) -> T:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from onceward._core.chained_hashes import DOES_NOT_FOLLOW, OTHER_HASH, ChainWalk
 from onceward.service.ledger.hash_chain import (
     CHECKPOINT_COLUMNS,
     ENTRY_COLUMNS,
@@ -82,8 +83,7 @@ class _Walk:
     def __init__(self, customer: _Customer, checkpoints: list[LedgerCheckpoint]) -> None:
         self.customer = customer
         self.checkpoints = checkpoints
-        self.head = genesis(customer.scope, customer.customer, customer.created_at)
-        self.seq = 0
+        self.chain = ChainWalk(genesis(customer.scope, customer.customer, customer.created_at))
         self.ends = [checkpoint.period for checkpoint in checkpoints]
         self.roots = [""] * len(checkpoints)
         self.sums = [0] * len(checkpoints)
@@ -92,14 +92,14 @@ class _Walk:
 
     def entry(self, entry: LedgerEntry) -> Iterator[AuditFinding]:
         """One more entry."""
-        if entry.seq != self.seq + 1:
-            yield AuditFinding("entries", self.customer.name, f"numbers {self.seq + 1} to {entry.seq - 1} are missing")
-        elif entry.previous != self.head and not self.seq and entry.hash == entry_hash(entry):
+        if missing := self.chain.missing_before(entry.seq):
+            yield AuditFinding("entries", self.customer.name, missing)
+        elif not self.chain.follows(entry.previous) and not self.chain.number and entry.hash == entry_hash(entry):
             yield AuditFinding("customers", self.customer.name, "its first entry does not follow from it (created_at)")
-        elif entry.previous != self.head:
-            yield AuditFinding("entries", entry.id, "it does not follow the entry before it (previous)")
+        elif not self.chain.follows(entry.previous):
+            yield AuditFinding("entries", entry.id, DOES_NOT_FOLLOW)
         yield from _entry_faults(entry)
-        self.seq, self.head = entry.seq, entry.hash
+        self.chain.go_on(entry.seq, entry.hash)
         # The checkpoint that closed the entry's period: the first whose period is not before it.
         for index, end in enumerate(self.ends):
             if entry.period <= end:
@@ -116,11 +116,10 @@ class _Walk:
     def end(self) -> Iterator[AuditFinding]:
         """After the last entry: the customer's row and the checkpoints."""
         customer = self.customer
-        if self.seq < customer.seq:
-            yield AuditFinding(
-                "customers", customer.name, f"numbers {self.seq + 1} to {customer.seq} are missing (seq)"
-            )
-        elif self.head != customer.head:
+        if self.chain.number < customer.seq:
+            missing = self.chain.missing_before(customer.seq + 1)
+            yield AuditFinding("customers", customer.name, f"{missing} (seq)")
+        elif self.chain.head != customer.head:
             yield AuditFinding("customers", customer.name, "it does not name the last entry (head)")
         last = self.checkpoints[-1].period if self.checkpoints else ""
         if last != customer.closed:
@@ -159,7 +158,7 @@ def audit() -> Flow[AuditReport]:
         for customer in page:
             walk = _Walk(customer, (yield from read_tables(partial(_closed, customer))))
             while True:
-                rows = yield from read_tables(partial(_entries, customer, walk.seq))
+                rows = yield from read_tables(partial(_entries, customer, walk.chain.number))
                 for entry in rows:
                     findings += walk.entry(entry)
                 entries += len(rows)
@@ -178,7 +177,7 @@ def audit() -> Flow[AuditReport]:
 def _entry_faults(entry: LedgerEntry) -> Iterator[AuditFinding]:
     hash = entry_hash(entry)
     if entry.hash != hash or entry.id != entry_id(hash):
-        yield AuditFinding("entries", entry.id, "it does not say what its hash says")
+        yield AuditFinding("entries", entry.id, OTHER_HASH)
     if entry.seal != entry_seal(entry.hash, entry.status, entry.failure, entry.verified_at):
         yield AuditFinding("entries", entry.id, "its verdict is not the one that was sealed")
     elif entry.status not in (VERIFIED, QUEUED, FAILED):

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.sealing import Sealer
 from onceward.gate import Gate
 from onceward.runtime.environment import Environment
 from onceward.service.ledger.keyed_transaction import LedgerTables
@@ -34,14 +35,27 @@ RETAIN_SECONDS = 86_400.0
 
 
 def open_ledger_tables(
-    url: str, terms: LedgerTerms, environment: Environment, *, create: bool, retain: float
+    url: str,
+    terms: LedgerTerms,
+    environment: Environment,
+    *,
+    create: bool,
+    retain: float,
+    sealer: Sealer | None = None,
 ) -> LedgerTables:
     """Open the tables of the ledger that belongs to a store; with `create`, make them."""
     check_terms(terms)
     driver = open_tables(url, SCHEMA, environment, create=create)
     try:
         store = open_store(records_url(url), environment=environment)
-        gate = Gate(store, scope="live:ledger", environment=environment, retain=retain)
+        gate = Gate(
+            store,
+            scope="live:ledger",
+            environment=environment,
+            retain=retain,
+            seal=None if sealer is None else sealer.seal,
+            sealed_only=sealer is not None and sealer.sealed_only,
+        )
         gate.records.get("ready")  # Makes the records' tables, or says why it cannot.
     except BaseException:
         driver.close()

@@ -63,6 +63,8 @@ class LedgerTerms(NamedTuple):
     """`known`: only customers that were added before."""
     verify: str = "inline"
     rule: DeltaRule = accept_all
+    full: OncewardError | None = None
+    """Why nothing new is booked for this caller: its quota. What is booked already is still found."""
 
 
 class CustomerRow(NamedTuple):
@@ -160,6 +162,8 @@ def advance(entry: LedgerEntry) -> SqlSteps[None]:
 
 def _entry(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> LedgerEntry:
     """The entry that follows a customer's last one; refused if there may be none."""
+    if terms.full is not None:
+        raise terms.full
     verified = terms.verify == "inline"
     entry = seal_entry(
         LedgerEntry(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceward._core.errors import OncewardError
+from onceward._core.sealing import Seal
 from onceward.runtime.environment import REAL
 from onceward.service.ledger.ledger_async import AsyncLedger
 from onceward.service.ledger.ledger_entries import LedgerTerms
@@ -24,10 +25,12 @@ log = logging.getLogger("onceward.service")
 
 
 @asynccontextmanager
-async def open_service_ledger(url: str, settings: Settings) -> AsyncIterator[AsyncLedger]:
+async def open_service_ledger(url: str, settings: Settings, seal: Seal | None = None) -> AsyncIterator[AsyncLedger]:
     """The ledger beside a store, as the settings want it."""
     terms = LedgerTerms(late=settings.ledger_late, customers=settings.ledger_customers, verify=settings.ledger_verify)
-    ledger = await AsyncLedger.open(url, terms, create=True, retain=settings.retain)
+    ledger = await AsyncLedger.open(
+        url, terms, create=True, retain=settings.retain, seal=seal, sealed_only=settings.sealed_only
+    )
     worker = asyncio.create_task(verify_forever(ledger, until_none=settings.ledger_verify == "inline"))
     try:
         yield ledger

@@ -4,7 +4,8 @@ The endpoint `/mcp`: JSON-RPC over POST, as MCP's streamable HTTP allows for ser
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -22,8 +23,9 @@ from onceward.http.server.media_type import parse_media_type
 from onceward.service.access import Caller
 from onceward.service.mcp.api_calls import ApiAnswer, call_api
 from onceward.service.mcp.tools import INSTRUCTIONS, ServiceTool, make_tools
+from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import BODY_BYTES_MAX, read_body, strict_application
+from onceward.service.web.endpoints import BODY_BYTES_MAX, strict_application
 from onceward.service.web.problems import MediaTypeUnsupported, error_response
 
 PATH: Final = "/mcp"
@@ -85,14 +87,21 @@ class McpApp:
             kind, _ = parse_media_type(request.headers.get("content-type", "").encode("latin-1"))
             if kind != "application/json":
                 raise MediaTypeUnsupported
-            read = await read_body(request, BODY_BYTES_MAX)
+            account = self._authenticator.account_of(caller)
+            refuse_debtor(account)
+            with BodyIntake(account, most=BODY_BYTES_MAX) as intake:
+                read = await intake.read(request)
+                parsing = partial(_parsed, read, McpRequest, PARSE_ERROR)
+                return await self._respond(request, caller, self._authenticator.parser.run(account, parsing, len(read)))
         except OncewardError as error:
             return error_response(error)
         except ClientDisconnect:
             return Response(status_code=499)
+
+    async def _respond(self, request: Request, caller: Caller, parsing: Awaitable[McpRequest]) -> Response:
         id: Any = None
         try:
-            message = _parsed(read, McpRequest, PARSE_ERROR)
+            message = await parsing
             if message.id is UNSET or message.method is None:
                 return Response(status_code=202)  # A notification, or a response: nothing to answer.
             id = message.id

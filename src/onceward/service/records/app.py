@@ -7,6 +7,7 @@ An operator decides what is in doubt: it happened (with its result), or it did n
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +16,9 @@ from starlette.applications import Starlette
 from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
-from onceward.gate.operator_actions import find_records, reconcile_record
+from onceward.audit import API, DecisionLog, Operator
+from onceward.gate.operator_actions import find_records
+from onceward.gate.record_decisions import decide_record
 from onceward.gate.record_view import RecordView, view
 from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
@@ -62,19 +65,23 @@ class HappenedRequest(msgspec.Struct, forbid_unknown_fields=True):
     result: Any
     fence: int | None = None
     """Decide this claim only, as it was shown."""
+    reason: str | None = None
+    """Why, for the decision log."""
 
 
 class DidNotHappenRequest(msgspec.Struct, forbid_unknown_fields=True):
     """It did not happen: the key is free."""
 
     fence: int | None = None
+    reason: str | None = None
 
 
 class RecordsApp:
     """The endpoints over one store. The store is a blocking one, and is asked in threads: operators are few."""
 
-    def __init__(self, store: Store, authenticator: Authenticator) -> None:
+    def __init__(self, store: Store, authenticator: Authenticator, log: DecisionLog) -> None:
         self._store = store
+        self._log = log
         self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
@@ -128,7 +135,9 @@ class RecordsApp:
 
     async def _decide(self, call: ApiCall, outcome: Any) -> EndpointResponse:
         found = await self._find(call)
-        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, outcome, fence=call.body.fence)
+        operator = Operator(f"token {call.caller.token}", API, call.body.reason)
+        decide = partial(decide_record, tenant=call.caller.tenant, fence=call.body.fence)
+        decided = await asyncio.to_thread(decide, self._log, self._store, found, outcome, operator)
         return EndpointResponse(_shown(view(decided), whole=True))
 
     async def _find(self, call: ApiCall) -> Record:

@@ -8,30 +8,30 @@ with what the statement writes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from hashlib import sha256
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
-from onceward._core.canonical import canonical
-from onceward._core.errors import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded
+from onceward._core.errors import Forbidden
+from onceward._core.keys import ENVIRONMENTS
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.protocol.paths import DATABASES
-from onceward.service.access import Caller, Reservation, Role
-from onceward.service.sql.database_files import check_name, namespace_of
+from onceward.service.access import Account, Role
+from onceward.service.sql.database_files import DatabaseName, check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
+from onceward.service.sql.metering import Metering, Run, refuse_writes
+from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
-from onceward.service.sql.statement_parser import needs_space
-from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
+DATABASES_MAX = 10_000
+"""Databases that a tenant may have, unless its quota says otherwise."""
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,13 +118,21 @@ class SqlApp:
     """The endpoints of one engine."""
 
     def __init__(
-        self, engine: SqlEngine, authenticator: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
+        self,
+        engine: SqlEngine,
+        authenticator: Authenticator,
+        *,
+        profile: Profile = PROFILES["persql"],
+        price: int = 0,
+        charge_failed: bool = True,
+        databases_max: int = DATABASES_MAX,
     ) -> None:
         self._engine = engine
         self._authenticator = authenticator
         self._profile = profile
-        self._price = price
-        """Micro-units that one statement costs a tenant who pays in advance."""
+        self._metering = Metering(
+            authenticator.access, price=price, charge_failed=charge_failed, databases_max=databases_max
+        )
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -156,7 +164,7 @@ class SqlApp:
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> SqlResult:
+        async def run(replay_only: bool, growth: int | None) -> SqlResult:
             return await self._engine.query(
                 namespace,
                 database,
@@ -165,6 +173,8 @@ class SqlApp:
                 identity=identity,
                 readonly=readonly,
                 replay_only=replay_only,
+                account=self._account(call),
+                growth=growth,
             )
 
         return self._respond(await self._within_quota(call, identity, [call.body.sql], run), identity)
@@ -176,9 +186,16 @@ class SqlApp:
         statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> SqlBatchResult:
+        async def run(replay_only: bool, growth: int | None) -> SqlBatchResult:
             return await self._engine.batch(
-                namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
+                namespace,
+                database,
+                statements,
+                identity=identity,
+                readonly=readonly,
+                replay_only=replay_only,
+                account=self._account(call),
+                growth=growth,
             )
 
         return self._respond(await self._within_quota(call, identity, [one.sql for one in statements], run), identity)
@@ -186,7 +203,8 @@ class SqlApp:
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
         namespace, database = self._database_of(call)
-        found = await self._of_this_environment(call, self._engine.tables(namespace, database))
+        pending = self._engine.tables(namespace, database, account=self._account(call))
+        found = await self._of_this_environment(call, pending)
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
             for one in found
@@ -203,7 +221,18 @@ class SqlApp:
     async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
         namespace, database = self._database_of(call)
-        created = await self._engine.create(namespace, database)
+        tenant, account = call.caller.tenant, self._account(call)
+
+        async def listed() -> list[DatabaseName]:
+            found = [await self._engine.databases(namespace_of(one, tenant)) for one in ENVIRONMENTS]
+            return [name for some in found for name in some]
+
+        created = await self._metering.created(
+            tenant,
+            DatabaseName(namespace, database),
+            listed,
+            lambda: self._engine.create(namespace, database, account=account),
+        )
         return EndpointResponse(
             CreateDatabaseResponse(call.path("namespace"), database, created), 201 if created else 200
         )
@@ -211,11 +240,13 @@ class SqlApp:
     async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
         namespace, database = self._database_of(call)
-        return EndpointResponse(
-            DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
-        )
+        dropped = await self._engine.drop(namespace, database, account=self._account(call))
+        return EndpointResponse(DropDatabaseResponse(call.path("namespace"), database, dropped))
 
     # --- the tenant, the database, the key, the price ---
+
+    def _account(self, call: ApiCall) -> Account:
+        return self._authenticator.accounts.of_tenant(call.caller.tenant)
 
     def _namespace(self, call: ApiCall, database: str | None = None) -> str:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
@@ -240,59 +271,19 @@ class SqlApp:
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
         return EndpointResponse(result.document, headers=((header, "true"),))
 
-    async def _within_quota(
-        self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
-    ) -> Any:
-        """Run within the tenant's quota. Beyond it, results that are there already are still replayed."""
-        tenant, access = call.caller.tenant, self._authenticator.access
-        records, size = int(identity is not None), call.size if any(map(needs_space, sqls)) else 0
-        if not records and not size:
-            return await self._charged(call, identity, len(sqls), partial(run, False))
-        try:
-            await access.admit(tenant, records=records, bytes=size)
-        except QuotaExceeded as full:
-            if identity is None:
-                raise
-            try:
-                return await self._of_this_environment(call, run(True))
-            except NotReplayed:
-                raise full from None
-        result = None
-        try:
-            result = await self._charged(call, identity, len(sqls), partial(run, False))
-        finally:
-            if result is None or result.replayed:
-                access.withdraw(tenant, records=records, bytes=size)
-        return result
-
-    async def _charged(
-        self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
-    ) -> Any:
-        """Run, and charge the balance. At zero it is refused before anything runs, and the key stays unused."""
-        caller, access = call.caller, self._authenticator.access
-        if not (caller.prepaid and self._price):
-            return await self._of_this_environment(call, run())
-        price, reference = self._price * statements, _reference(identity, call.body)
-        reservation = await access.charge(caller.tenant, price, reference=reference)
-        try:
-            result = await self._of_this_environment(call, run())
-        except OutcomeUnknown:
-            raise  # It may have run: the reservation lapses, or the retry of it pays.
-        except OncewardError:
-            if not reservation.committed:
-                await access.give_back(reservation)
-            raise
-        if not reservation.committed:
-            await self._commit(caller, reservation, price, reference)
-        return result
-
-    async def _commit(self, caller: Caller, reservation: Reservation, price: int, reference: str | None) -> None:
-        access = self._authenticator.access
-        try:
-            await access.commit(reservation)
-        except IllegalMove:
-            # Another attempt under the same key failed meanwhile, and gave back what both of them had reserved.
-            await access.commit(await access.charge(caller.tenant, price, reference=reference))
+    async def _within_quota(self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Run) -> Any:
+        """Run within what the tenant may hold and has paid for."""
+        if call.caller.role == Role.READ:
+            refuse_writes(sqls, batch=isinstance(call.body, BatchRequest))
+        namespace, database = self._database_of(call)
+        return await self._metering.metered(
+            call.caller,
+            call.usage,
+            identity,
+            sqls,
+            lambda replay_only, growth: self._of_this_environment(call, run(replay_only, growth)),
+            operation=None if identity is None else operation_name(namespace, database, identity),
+        )
 
     async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
         """Await a result; if the database is in the tenant's other environment, say so."""
@@ -307,10 +298,3 @@ class SqlApp:
                     f"this is a {caller.environment} token, and the database is {other}; use a {other} token"
                 ) from None
             raise
-
-
-def _reference(identity: Identity | None, body: Any) -> str | None:
-    """What a charge is known by: the key and what it stands for, so that a retry pays nothing more."""
-    if identity is None:
-        return None
-    return sha256(canonical([*identity, type(identity).__name__, msgspec.to_builtins(body)])).hexdigest()

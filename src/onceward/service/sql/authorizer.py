@@ -24,6 +24,8 @@ from typing import TypeAlias
 from onceward.protocol.errors import SqlError, SqlKind
 
 OWN_PREFIX = "onceward_"
+NAMES_MAX = 10_000
+"""As in `Limits.compiled_names`."""
 _SCHEMA = frozenset(("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"))
 
 _PEEPHOLES = frozenset(("dbstat", "bytecode", "tables_used", "fsdir"))
@@ -65,6 +67,11 @@ FUNCTIONS = frozenset(
 )
 """What may be called: functions of their arguments and of the tenant's own data. `load_extension` is not here."""
 
+QUADRATIC = frozenset(("instr", "replace", "like", "glob"))
+"""One instruction that takes the product of two lengths: quick only with short values."""
+NEVER_QUICK = frozenset(("json_patch", "jsonb_patch", "unhex"))
+"""The same with values of a few kilobytes already."""
+
 _IN_ALTER = frozenset(
     (
         "sqlite_rename_table",
@@ -92,7 +99,17 @@ Names: TypeAlias = tuple[str, str, str]
 class SqlAuthorizer:
     """The authorizer of one connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, names_max: int = NAMES_MAX, quick: bool = False) -> None:
+        self._names_max = names_max
+        self._names = 0
+        self.quick = quick
+        """Whether a statement must not be able to keep others waiting: some functions are refused then, for now."""
+        self.short_values = False
+        """Whether the connection takes no long values now: then the functions in `QUADRATIC` are quick."""
+        self.needs_short_values = False
+        """Whether the last statement was refused because it calls one of those."""
+        self.needs_time = False
+        """Whether the last statement was refused because it may take long, and not for good."""
         self.mode = AuthorizerMode.OWN
         self.verb = ""
         """The verb of the tenant's statement that is running."""
@@ -109,6 +126,7 @@ class SqlAuthorizer:
     def tenant(self, mode: AuthorizerMode, verb: str) -> Iterator[None]:
         """Run a tenant's statement inside."""
         self.mode, self.verb, self.refusal = mode, verb, None
+        self._names, self.needs_short_values, self.needs_time = 0, False, False
         try:
             yield
         finally:
@@ -123,11 +141,25 @@ class SqlAuthorizer:
         names = (first or "", second or "", database or "")
         rule = RULES.get(action)
         refusal = rule(self, names) if rule is not None else _denied("this kind of statement is not possible here")
+        self._names += 1
+        if self._names > self._names_max:
+            # SQLite compiles for as long as it takes, and nothing interrupts it: this is where one can.
+            refusal = SqlError(
+                SqlKind.TOO_LARGE,
+                f"the statement names more than {self._names_max} tables, columns and functions, views taken apart",
+                hint="make it smaller: views of views multiply",
+            )
         self.previous = action, names[0]
         if refusal is None:
             return sqlite3.SQLITE_OK
         self.refusal = self.refusal or refusal
         return sqlite3.SQLITE_DENY
+
+    def takes_time(self, function: str) -> SqlError | None:
+        """Whether a call can be one long instruction. It is refused here only so that it runs elsewhere."""
+        self.needs_time |= function in NEVER_QUICK
+        self.needs_short_values |= function in QUADRATIC and not self.short_values
+        return _denied(f"{function} can take long") if self.needs_time or self.needs_short_values else None
 
     def writes(self) -> SqlError | None:
         """Whether this may write."""
@@ -229,7 +261,7 @@ def _pragma(guard: SqlAuthorizer, names: Names) -> SqlError | None:
 def _function(guard: SqlAuthorizer, names: Names) -> SqlError | None:
     function = names[1].lower()
     if function in FUNCTIONS or (function in _IN_ALTER and guard.verb == "ALTER"):
-        return None
+        return guard.takes_time(function) if guard.quick else None
     return _denied(f"the function {function[:60]} is not possible here")
 
 

@@ -29,9 +29,10 @@ def measure_usage(root: Path, tenants: Iterable[str]) -> Iterator[tuple[str, int
 
 def _held_in(path: Path) -> tuple[int, int]:
     """
-    Records and bytes of one database; pages that were freed do not count, so that deleting rows makes room.
+    Records and bytes of one database: all pages of its file, as those that were freed take room on the disk, too.
 
-    Nothing of the tenant's is run: these are our own table and two numbers of the file's head.
+    They are filled again before the file grows, so deleting rows makes room for others. Nothing of the tenant's is run:
+    these are our own table and two numbers of the file's head.
     """
     try:
         with closing(
@@ -39,8 +40,9 @@ def _held_in(path: Path) -> tuple[int, int]:
         ) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             [records] = connection.execute("SELECT count(*) FROM onceward_records").fetchone()
-            names = ("page_count", "freelist_count", "page_size")
-            pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
-            return int(records), (pages - free) * size
+            pages, size = (
+                int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
+            )
+            return int(records), pages * size
     except DRIVER_ERRORS:
         return 0, 0  # Just made, or just dropped; the next count sees it.

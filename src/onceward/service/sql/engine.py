@@ -4,6 +4,7 @@ The engine: tenants' SQLite databases, written by one process each, read by seve
     engine.query --> JobQueue --> WorkerSupervisor ---> writer process    one per database, by the hash of its name:
                  |                                                        what has queued up shares one transaction
                  +-> JobQueue --> WorkerSupervisors --> reader processes  statements that only read
+                 +-> JobQueue --> WorkerSupervisors --> slow processes    what takes long, of both kinds (`Lanes`)
 
 It is for asyncio, because the service is. `LocalDatabase` is the same without processes, for blocking callers.
 """
@@ -12,20 +13,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, Unpack
-from zlib import crc32
+from typing import Any, NamedTuple, Protocol, Self, Unpack
 
+from onceward._core.errors import OncewardError
 from onceward.gate import Gate
 from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import REAL, Environment
-from onceward.service.access.accounts import Account
+from onceward.service.access.accounts import Account, Resource
+from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
-from onceward.service.sql.job_queue import JobQueue, WorkerJob
+from onceward.service.sql.job_queue import WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
+from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.requests import (
     ColumnInfo,
@@ -38,11 +42,11 @@ from onceward.service.sql.requests import (
     TableInfo,
     build_request,
 )
-from onceward.service.sql.tenant_database import RequestResult
 from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2
 READERS = 2
+SLOW = 2
 """Processes of each kind: SQLite's work is short, and most of a write is waiting for the disk."""
 READ_AT_ONCE_CHARACTERS = 20_000
 """SQL that is read on the event loop's own thread: a few milliseconds' worth."""
@@ -122,8 +126,11 @@ class SqliteEngine:
         limits: Limits = DEFAULT_LIMITS,
         writers: int = WRITERS,
         readers: int = READERS,
+        slow: int = SLOW,
         environment: Environment = REAL,
         worker_command: Sequence[str] = COMMAND,
+        seal: TenantKeys | None = None,
+        sealed_only: bool = False,
         **terms: Unpack[KeyTerms],
     ) -> None:
         options = key_options(terms)
@@ -132,16 +139,14 @@ class SqliteEngine:
         self._limits = limits
         self._environment = environment
         self._closed = False
-        settings = {"limits": limits.document(), "options": options}
-        self._write_queues = [JobQueue(limits) for _ in range(writers)]
-        self._read_queue = JobQueue(limits)
-        kinds = [(queue, "writer", limits.group_length) for queue in self._write_queues]
-        kinds += [(self._read_queue, "reader", 1)] * readers
+        self._seal, self._sealed_only = seal, sealed_only
+        settings = {"limits": limits.document(), "options": options, "sealed": seal is not None}
+        self._lanes = lanes = Lanes(limits, environment, writers)
+        kinds = [(queue, "writer") for queue in lanes.writes]
+        kinds += [(lanes.reads, "reader")] * readers + [(lanes.slow, "slow")] * slow
         self._supervisors = [
-            WorkerSupervisor(
-                queue, limits, {**settings, "role": role}, environment, together=together, command=worker_command
-            )
-            for queue, role, together in kinds
+            WorkerSupervisor(queue, lanes, limits, {**settings, "role": role}, environment, command=worker_command)
+            for queue, role in kinds
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -168,9 +173,9 @@ class SqliteEngine:
         `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
         request = await self._checked(
-            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
+            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only, growth=growth
         )
-        return SqlResult(*await self._perform(namespace, database, request))
+        return SqlResult(*await self._perform(_Asked(namespace, database, account), request))
 
     async def batch(
         self,
@@ -186,15 +191,13 @@ class SqliteEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        request = await self._checked(
-            statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
-        )
-        return SqlBatchResult(*await self._perform(namespace, database, request))
+        options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
+        request = await self._checked(statements, identity=identity, readonly=readonly, **options)
+        return SqlBatchResult(*await self._perform(_Asked(namespace, database, account), request))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
-        path = self._folder.path(namespace, database)
-        found = await self._ask(self._read_queue, path, "tables")
+        found, _ = await self._ask(_Asked(namespace, database, account), "tables", mode="read")
         return [
             TableInfo(name, kind, [ColumnInfo(*column) for column in columns], rows, exact)
             for name, kind, columns, rows, exact in found
@@ -204,11 +207,13 @@ class SqliteEngine:
         self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
     ) -> bool:
         """Make a database; whether it is new. Asking again is harmless."""
-        return await self._to_writer(namespace, database, "create")
+        made, _ = await self._ask(_Asked(namespace, database, account), "create", growth=growth)
+        return bool(made)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
-        return await self._to_writer(namespace, database, "drop")
+        dropped, _ = await self._ask(_Asked(namespace, database, account), "drop")
+        return bool(dropped)
 
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are, by name."""
@@ -223,13 +228,13 @@ class SqliteEngine:
         """
         self._closed = True
         waited = 0.0
-        while waited < seconds and (any(map(len, self._queues)) or any(one.is_busy for one in self._supervisors)):
+        queues = self._lanes.queues
+        while waited < seconds and (any(map(len, queues)) or any(one.is_busy for one in self._supervisors)):
             await self._environment.asleep(0.01)
             waited += 0.01
-        for queue in self._queues:
+        for queue in queues:
             for job in queue.clear():
-                if not job.future.done():
-                    job.future.set_exception(EngineClosed())
+                job.fail(EngineClosed())
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -255,33 +260,49 @@ class SqliteEngine:
             return work()
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
-    @property
-    def _queues(self) -> list[JobQueue]:
-        return [*self._write_queues, self._read_queue]
-
-    async def _perform(self, namespace: str, database: str, request: SqlRequest) -> RequestResult:
-        path = self._folder.path(namespace, database)
+    async def _perform(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
+        """The document, whether it is a replay, and what it has cost."""
+        tried = NO_COST
         if request.reads or (request.readonly and request.identity is None):
             try:
-                return await self._ask(self._read_queue, path, "group", request)  # type: ignore[no-any-return]
+                done, cost = await self._ask(asked, "group", request, mode="read")
             except SqlError as error:
                 # What looks like a read may be none: PRAGMA user_version = 7.
                 if error.kind is not SqlKind.READONLY or request.readonly:
                     raise
-        return await self._ask(self._writer_of(path), path, "group", request)  # type: ignore[no-any-return]
+                tried = cost_of(error)
+            else:
+                return done.document, done.replayed, cost
+        done, cost = await self._ask(asked, "group", request, tried=tried)
+        return done.document, done.replayed, cost
 
-    async def _to_writer(self, namespace: str, database: str, what: str) -> bool:
-        path = self._folder.path(namespace, database)
-        return bool(await self._ask(self._writer_of(path), path, what))
+    async def _keys_for(self, seal: TenantKeys, request: SqlRequest | None) -> str:
+        """What a worker has to know to seal the record of a request, as JSON; nothing if there will be no record."""
+        if request is None or request.identity is None:
+            return ""
+        keys = seal.remembered_keys(request.identity.scope)
+        if keys is None:
+            loop = asyncio.get_running_loop()
+            keys = await loop.run_in_executor(None, seal.keys_for, request.identity.scope)
+        return json_text({"keys": list(keys), "only": self._sealed_only})
 
-    def _writer_of(self, path: str) -> JobQueue:
-        return self._write_queues[crc32(path.encode()) % len(self._write_queues)]
-
-    async def _ask(self, queue: JobQueue, path: str, what: str, request: SqlRequest | None = None) -> Any:
+    async def _ask(
+        self,
+        asked: _Asked,
+        what: str,
+        request: SqlRequest | None = None,
+        *,
+        mode: str = "write",
+        growth: int | None = None,
+        tried: SqlCost = NO_COST,
+    ) -> tuple[Any, SqlCost]:
+        """What came of it, and what it has cost; an error carries that, too."""
+        path = self._folder.path(asked.namespace, asked.database)
         if self._closed:
             raise EngineClosed
         if not self._tasks:
             self._tasks = [asyncio.create_task(supervisor.run()) for supervisor in self._supervisors]
+        seal = "" if self._seal is None else await self._keys_for(self._seal, request)
         job = WorkerJob(
             path,
             what,
@@ -289,9 +310,43 @@ class SqliteEngine:
             self._environment.monotonic(),
             request,
             json_text(request.document()) if request is not None else "",
+            tenant=asked.tenant,
+            account=asked.account,
+            mode=mode,
+            growth=growth,
+            cost=tried,
+            seal=seal,
         )
-        queue.put(job)
-        return await job.future
+        try:
+            with nullcontext() if asked.account is None else asked.account.hold(Resource.WAITING):
+                self._lanes.put(job)
+                return await job.future, job.cost
+        except OncewardError as error:
+            note_cost(error, job.cost)
+            raise
+
+
+class _Asked(NamedTuple):
+    """Of which database something is asked, and who pays."""
+
+    namespace: str
+    database: str
+    account: Account | None
+
+    @property
+    def tenant(self) -> str:
+        """Whose line it is: everything of one account together; without one, a namespace."""
+        return f"namespace:{self.namespace}" if self.account is None else self.account.owner
+
+
+class TenantKeys(Protocol):
+    """Where the keys of a tenant come from, by a scope of the tenant's."""
+
+    def remembered_keys(self, scope: str) -> tuple[str, ...] | None:
+        """The keys, if they are at hand."""
+
+    def keys_for(self, scope: str) -> tuple[str, ...]:
+        """The keys, asked for if need be. It may block."""
 
 
 def _characters(statement: SqlStatement | tuple[str, Params] | str) -> int:

@@ -18,7 +18,15 @@ class Limits:
     """What one statement, one result, one database and one worker may take."""
 
     statement_seconds: float = 5.0
-    """A request (all statements of a batch) that runs longer is interrupted; at twice that its process is killed."""
+    """
+    Processor time of a request (all statements of a batch). What takes longer is interrupted; what cannot be
+    interrupted is killed with its process, half a second later.
+    """
+    slice_seconds: float = 0.02
+    """
+    Processor time that a request gets at once, before anybody's turn is long. What is not done by then is undone, and
+    runs again in workers of low priority, with all of `statement_seconds`.
+    """
     queue_seconds: float = 30.0
     """How long a request waits for its turn before it is refused as `locked`. Nothing was run then."""
     queue_length: int = 1_000
@@ -43,6 +51,11 @@ class Limits:
     """Databases that one worker keeps open; the one not used for longest is closed for another."""
     value_bytes: int = 1_000_000
     """One text or blob. Larger ones let a single instruction run for seconds, where no deadline can stop it."""
+    quick_value_bytes: int = 100_000
+    """
+    One text or blob beside `instr`, `replace`, LIKE or GLOB, in the workers where nobody may be kept waiting: looking
+    for half of a megabyte in a megabyte is one instruction of five seconds. Larger ones go to the others.
+    """
     sql_bytes: int = 100_000
     """The text of one statement."""
     columns: int = 200
@@ -51,6 +64,8 @@ class Limits:
     compound_selects: int = 50
     instructions: int = 100_000
     """Instructions of one compiled statement: enough for VALUES of a thousand rows."""
+    compiled_names: int = 10_000
+    """Tables, columns and functions that a statement names, views taken apart: views of views can double it each."""
     function_arguments: int = 100
     pattern_bytes: int = 200
     """A LIKE or GLOB pattern: matching takes pattern times text, in one instruction."""

@@ -61,7 +61,7 @@ class LocalDatabase:
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
         request = build_request([(sql, params)], self._limits, identity=identity, readonly=readonly, about=about)
-        return SqlResult(*self._run(request))
+        return SqlResult(*self._run(request)[:2])
 
     def batch(
         self,
@@ -73,7 +73,7 @@ class LocalDatabase:
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
         request = build_request(statements, self._limits, identity=identity, readonly=readonly, batch=True, about=about)
-        return SqlBatchResult(*self._run(request))
+        return SqlBatchResult(*self._run(request)[:2])
 
     def tables(self) -> list[TableInfo]:
         """The tables and views of the database."""

@@ -23,6 +23,10 @@ Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
 
 
+Dialect: TypeAlias = Callable[[str, Params], Any]
+"""Makes plain data of the parameters of a statement."""
+
+
 class SqlStatement(NamedTuple):
     """One SQL statement and its parameters."""
 
@@ -60,6 +64,8 @@ class SqlRequest(NamedTuple):
     """What else the key stands for, besides the statements."""
     replay_only: bool = False
     """Whether only a result that is there already may be returned."""
+    growth: int | None = None
+    """How many bytes it may add to what its database uses."""
 
     @property
     def reads(self) -> bool:
@@ -102,14 +108,29 @@ def build_request(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
-    dialect: Callable[[str, Params], Any] | None = None,
+    growth: int | None = None,
+    dialect: Dialect | None = None,
 ) -> SqlRequest:
     """
-    A checked request; `SqlError` says what is wrong with it.
+    A checked request; `SqlError` says what is wrong with it. Nothing has begun then.
 
     `dialect` makes plain data of a statement's parameters, and refuses those that do not fit it: SQLite's, unless said.
     """
-    taken = tuple(statements)
+    try:
+        plain = _checked(tuple(statements), limits, dialect, batch=batch)
+    except SqlError as error:
+        error.began = False
+        raise
+    return SqlRequest(plain, identity, readonly, batch, about, replay_only, growth)
+
+
+def _checked(
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...],
+    limits: Limits,
+    dialect: Dialect | None,
+    *,
+    batch: bool,
+) -> tuple[tuple[str, Any], ...]:
     if not taken or len(taken) > limits.statements:
         raise SqlError(
             SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
@@ -127,13 +148,13 @@ def build_request(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only)
+    return tuple(plain)
 
 
 def _plain(
     statement: SqlStatement | tuple[str, Params] | str,
     limits: Limits,
-    dialect: Callable[[str, Params], Any] | None,
+    dialect: Dialect | None,
 ) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):

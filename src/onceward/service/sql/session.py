@@ -8,8 +8,9 @@ and will end; it keeps no state between two requests.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -26,9 +27,12 @@ from onceward.service.sql.authorizer import (
     readonly_error,
 )
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.quick_functions import QuickFunctions, was_called_off
 from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.statement_parser import SCHEMA_VERBS, WRITES, parse_statement
+from onceward.service.sql.statement_timer import StatementTimer
+from onceward.service.sql.worker_errors import SliceUsed
 
 T = TypeVar("T")
 
@@ -36,6 +40,8 @@ INSTRUCTIONS_BETWEEN_LOOKS = 10_000
 """Instructions between two looks at the clock: a look costs 30 % at this rate, 60 % at a tenth of it."""
 BUSY_SECONDS = 5.0
 """How long to wait for another process's lock: a worker of an engine that has just died may still finish its commit."""
+STATEMENTS_REMEMBERED = 1_024
+"""More than the driver's cache has."""
 NEVER = float("inf")
 
 
@@ -77,19 +83,41 @@ def connect(path: Path, limits: Limits, *, readonly: bool = False) -> sqlite3.Co
 
 
 class Session:
-    """A connection with its guard and its deadline."""
+    """
+    A connection with its guard and its deadline.
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits, environment: Environment = REAL) -> None:
+    With a `timer` (in a worker) the deadline is one of processor time. A `quick` session gives a request no more than
+    a slice of it: what is not done by then, or may be one long instruction, ends as `SliceUsed`.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        limits: Limits,
+        environment: Environment = REAL,
+        *,
+        timer: StatementTimer | None = None,
+        quick: bool = False,
+    ) -> None:
         self.connection = connection
         self.limits = limits
         self._environment = environment
-        self._guard = SqlAuthorizer()
+        self._timer = timer
+        self._quick = quick
+        self._clock = environment.monotonic if timer is None else timer.clock
+        self._seconds = min(limits.slice_seconds, limits.statement_seconds) if quick else limits.statement_seconds
+        self._guard = SqlAuthorizer(names_max=limits.compiled_names, quick=quick)
+        self._functions = QuickFunctions(connection, limits) if quick else None
+        self._needs_short_values: OrderedDict[int, None] = OrderedDict()
+        """Hashes of statements that are known to call a function which is quick only with short values."""
         self._deadline = NEVER
         connection.set_authorizer(self._guard.authorize)
         connection.set_progress_handler(self._is_late, INSTRUCTIONS_BETWEEN_LOOKS)
 
     def close(self) -> None:
         """Let go of the file."""
+        if self._functions is not None:
+            self._functions.close()
         self.connection.close()
 
     def run(self, request: SqlRequest) -> dict[str, Any]:
@@ -101,15 +129,12 @@ class Session:
         """
         mode = AuthorizerMode.READ if request.readonly else AuthorizerMode.WRITE
         began = self._environment.monotonic()
-        self._deadline = began + self.limits.statement_seconds
-        try:
+        with self._in_time():
             room = _Room(self.limits)
             if not request.batch:
                 sql, params = request.statements[0]
                 return self._timed(self._one(sql, params, mode, room), began)
             return self._timed(self._batch(request.statements, mode, room), began)
-        finally:
-            self._deadline = NEVER
 
     def refuse_writes(self, request: SqlRequest) -> None:
         """
@@ -136,13 +161,30 @@ class Session:
 
     def look(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do something of the engine's own that reads, under the same deadline."""
-        self._deadline = self._environment.monotonic() + self.limits.statement_seconds
+        with self._in_time():
+            try:
+                return action(self.connection)
+            except DRIVER_ERRORS as error:
+                raise self._meaning(error) from error
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        self._deadline = self._clock() + self._seconds
+        watched = nullcontext() if self._timer is None else self._timer.watching(self.connection, self._deadline)
         try:
-            return action(self.connection)
-        except DRIVER_ERRORS as error:
-            raise translate_sqlite_error(error) from error
+            with watched:
+                yield
         finally:
             self._deadline = NEVER
+
+    def _meaning(self, error: BaseException, *, short_values: bool = False) -> OncewardError:
+        """The error to raise for one of the driver's."""
+        if self._quick:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            too_long = short_values and (code == sqlite3.SQLITE_TOOBIG or "too big" in str(error))
+            if code == sqlite3.SQLITE_INTERRUPT or too_long or self._guard.needs_time or was_called_off(error):
+                return SliceUsed()
+        return translate_sqlite_error(error, self._guard.refusal)
 
     def _timed(self, document: dict[str, Any], began: float) -> dict[str, Any]:
         milliseconds = (self._environment.monotonic() - began) * 1_000
@@ -168,18 +210,16 @@ class Session:
         if verb in SCHEMA_VERBS and OWN_PREFIX in sql.lower():
             # A foreign key to our tables, or one of our names for a new table, is nothing that SQLite would ask about.
             raise SqlError(SqlKind.DENIED, f"names with {OWN_PREFIX!r} in them belong to the service")
-        values = {name: to_sqlite(value, name) for name, value in params.items()} if isinstance(params, dict) else None
+        values: Any = (
+            {name: to_sqlite(value, name) for name, value in params.items()}
+            if isinstance(params, dict)
+            else [to_sqlite(value, str(number)) for number, value in enumerate(params, 1)]
+        )
         before = self.connection.total_changes
         with closing(self.connection.cursor()) as cursor:
-            guard = self._guard
-            with guard.tenant(mode, verb):
+            with self._guard.tenant(mode, verb):
+                short_values = self._execute(cursor, self._guard.marked(sql), values)
                 try:
-                    cursor.execute(
-                        guard.marked(sql),
-                        values
-                        if values is not None
-                        else [to_sqlite(value, str(n)) for n, value in enumerate(params, 1)],
-                    )
                     # SQLite describes what it runs itself to carry out an ALTER TABLE.
                     columns = [] if verb in SCHEMA_VERBS else [name for name, *_ in cursor.description or ()]
                     room.take(columns)
@@ -187,7 +227,9 @@ class Session:
                 except OncewardError:
                     raise
                 except DRIVER_ERRORS as error:
-                    raise translate_sqlite_error(error, guard.refusal) from error
+                    raise self._meaning(error, short_values=short_values) from error
+                finally:
+                    self._take_short_values(False)
             written = self.connection.total_changes - before
             inserted = verb in ("INSERT", "REPLACE") and written > 0
             return {
@@ -198,8 +240,41 @@ class Session:
                 "lastInsertRowid": to_json(cursor.lastrowid, "rowid") if inserted else None,
             }
 
+    def _execute(self, cursor: sqlite3.Cursor, marked: str, values: Any) -> bool:
+        """
+        Compile and begin; whether no long values are taken, now and while its rows are read.
+
+        What a statement calls is known when it is compiled, and the driver compiles it once and keeps it: so that is
+        remembered for longer than the driver keeps it (128 statements).
+        """
+        statement = hash(marked)
+        known = self._quick and statement in self._needs_short_values
+        if known:
+            self._needs_short_values.move_to_end(statement)
+        for short_values in (known, True):
+            self._take_short_values(short_values)
+            try:
+                cursor.execute(marked, values)
+            except DRIVER_ERRORS as error:
+                self._take_short_values(False)
+                if self._guard.needs_short_values and not short_values:
+                    self._guard.needs_short_values, self._guard.refusal = False, None
+                    self._needs_short_values[statement] = None
+                    if len(self._needs_short_values) > STATEMENTS_REMEMBERED:
+                        self._needs_short_values.popitem(last=False)
+                    continue
+                raise self._meaning(error, short_values=short_values) from error
+            return short_values
+        raise SliceUsed
+
+    def _take_short_values(self, short: bool) -> None:
+        if short != self._guard.short_values:
+            self._guard.short_values = short
+            limit = self.limits.quick_value_bytes if short else self.limits.value_bytes
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit, self.limits.value_bytes))
+
     def _is_late(self) -> bool:
-        return self._environment.monotonic() > self._deadline
+        return self._clock() > self._deadline
 
 
 class _Room:

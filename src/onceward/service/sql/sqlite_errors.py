@@ -117,12 +117,14 @@ def translate_sqlite_error(error: BaseException, refusal: SqlError | None = None
         message = "the statement was interrupted: it ran for too long"
     if code in BY_CODE:
         return _made(BY_CODE[code], message, None)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        return SqlError(SqlKind.CHECK, message)  # RAISE(ABORT, ...): the tenant's own words, whatever they look like.
     for meaning in BY_MESSAGE:
         found = meaning.pattern.search(message)
         if found is not None:
             return _made(meaning, message, found)
     if code == sqlite3.SQLITE_CONSTRAINT:
-        return SqlError(SqlKind.CHECK, message)  # A trigger's RAISE(ABORT, ...): a check in the tenant's own words.
+        return SqlError(SqlKind.CHECK, message)
     return SqlError(SqlKind.INVALID, message)
 
 

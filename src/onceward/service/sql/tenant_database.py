@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
-from onceward.gate import Gate
+from onceward.gate import Gate, Sealed
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
+from onceward.service.sql.database_pages import DatabasePages
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import Keyed, SqlRequest, Step
-from onceward.service.sql.session import Session, connect
+from onceward.service.sql.session import NEVER, Session, connect
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, commit_was_refused, translate_sqlite_error
-from onceward.service.sql.worker_errors import NotReplayed
+from onceward.service.sql.statement_timer import StatementTimer
+from onceward.service.sql.worker_errors import NotReplayed, NotRun, SliceUsed
 from onceward.stores import Store
 from onceward.stores.sqlite import SqliteStore
 
@@ -47,6 +49,8 @@ class RequestResult(NamedTuple):
 
     document: dict[str, Any]
     replayed: bool
+    grown: int = 0
+    """How many more bytes of the database are in use."""
 
 
 RequestOutcome: TypeAlias = RequestResult | OncewardError
@@ -89,6 +93,8 @@ class WritableDatabase:
         *,
         watcher: GroupObserver | None = None,
         environment: Environment = REAL,
+        timer: StatementTimer | None = None,
+        quick: bool = False,
     ) -> None:
         self.path = path
         self.limits = limits
@@ -102,11 +108,19 @@ class WritableDatabase:
         except BaseException:
             self.store.close()
             raise
-        self.session = Session(self.connection, limits, environment)
+        self.session = Session(self.connection, limits, environment, timer=timer, quick=quick)
+        self.pages = DatabasePages(self.connection, limits)
+        self._clock = environment.monotonic if timer is None else timer.clock
+        self._group_seconds = NEVER
+        if timer is not None:
+            self._group_seconds = limits.slice_seconds if quick else limits.statement_seconds
         self._main_gate: Gate | None = None
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, Gate] = OrderedDict()
         self._since_purge = 0
+        self._seal: Sealed | None = None
+        self._sealed_only = False
+        self._seal_keys: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -115,16 +129,30 @@ class WritableDatabase:
             self._main_gate.close()
         self.store.close()
 
+    def seal_with(self, keys: Sequence[str], *, sealed_only: bool = False) -> None:
+        """Seal records under the first of these keys from now on, and open them with all."""
+        if self._seal is None:
+            self._seal, self._sealed_only = Sealed(*keys), sealed_only
+            self._main_gate = None
+            self._gates.clear()
+        elif tuple(keys) != self._seal_keys:
+            self._seal.use(*keys)
+        self._seal_keys = tuple(keys)
+
     def group(self, requests: Sequence[SqlRequest]) -> list[RequestOutcome]:
         """
         Run requests in one transaction, each in a savepoint of its own; their outcomes, once they are committed.
 
         A request that fails does not fail its neighbours. If one ends the transaction (a deadline or a full file does
         that to a statement that writes), or if the commit is refused (a deferred constraint), the others run again.
+
+        A group has its time, like a request. When that is over, or a request has used up its slice (`SliceUsed`), what
+        was done is committed, and the requests behind it are `NotRun`.
         """
         settled: dict[int, RequestOutcome] = {}
         todo = list(range(len(requests)))
         alone = False
+        self._until = self._clock() + self._group_seconds
         try:
             while todo:
                 taken = todo[:1] if alone else todo
@@ -139,7 +167,7 @@ class WritableDatabase:
                     elif len(taken) == 1:
                         settled[taken[0]] = translate_sqlite_error(error)
                     alone = True
-                todo = [number for number in todo if number not in settled]
+                todo = self._left(todo, settled)
         finally:
             self._undo()  # Nothing is open, unless an interrupt came; then nothing must stay open.
             self._watcher.group_ended()
@@ -155,29 +183,48 @@ class WritableDatabase:
             raise _NotBegun(translate_sqlite_error(error)) from error
         outcomes: dict[int, RequestOutcome] = {}
         for number in numbers:
+            if outcomes and self._clock() > self._until:
+                outcomes[number] = NotRun()
+                break
             self._watcher.at(number)
             failpoints.hit(REQUEST)
-            outcomes[number] = self._outcome(requests[number])
+            outcomes[number] = ended = self._outcome(requests[number])
             failpoints.hit(RAN)
             if not connection.in_transaction:
                 # It has undone everybody's work. Its own error stands; without one nobody knows what it did.
-                ended = outcomes[number]
                 return {number: ended if isinstance(ended, OncewardError) else OutcomeUnknown()}
+            if isinstance(ended, SliceUsed):
+                break
+        if all(isinstance(outcome, SliceUsed) for outcome in outcomes.values()):
+            self._undo()
+            return outcomes
         self._watcher.committing()
         failpoints.hit(COMMIT)
         connection.execute("COMMIT")
         failpoints.hit(COMMITTED)
         return outcomes
 
+    @staticmethod
+    def _left(todo: list[int], settled: dict[int, RequestOutcome]) -> list[int]:
+        """What is still to be done; what stands behind one that is not to run here is not run here, either."""
+        stopped = min((number for number in todo if isinstance(settled.get(number), SliceUsed | NotRun)), default=None)
+        if stopped is not None:
+            settled.update({number: NotRun() for number in todo if number > stopped and number not in settled})
+        return [number for number in todo if number not in settled]
+
     def _undo(self) -> None:
         with suppress(*DRIVER_ERRORS):
             self.connection.rollback()
 
     def _outcome(self, request: SqlRequest) -> RequestOutcome:
+        self.pages.allow(request.growth)
         try:
-            return self._perform(request)
+            done = self._perform(request)
+            return done._replace(grown=self.pages.grown())
         except StoreFull:
-            return SqlError(SqlKind.FULL, "the database is full", hint="delete rows; the database has a largest size")
+            return self.pages.full()
+        except SqlError as error:
+            return self.pages.full(error.statement) if error.kind is SqlKind.FULL else error
         except RetryTransaction as error:
             return SqlError(SqlKind.LOCKED, str(error), retry_after_seconds=1.0)
         except OncewardError as error:
@@ -236,6 +283,8 @@ class WritableDatabase:
                     environment=self._environment,
                     in_flight="refuse",
                     result_bytes_max=self.limits.value_bytes,
+                    seal=self._seal,
+                    sealed_only=self._sealed_only,
                     **self._options,
                 )
             gate = self._main_gate.scoped(scope)
@@ -255,10 +304,18 @@ class WritableDatabase:
 class ReadOnlyDatabase:
     """A database open for reading only."""
 
-    def __init__(self, path: Path, limits: Limits, environment: Environment = REAL) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        environment: Environment = REAL,
+        *,
+        timer: StatementTimer | None = None,
+        quick: bool = False,
+    ) -> None:
         self.path = path
         self.connection = connect(path, limits, readonly=True)
-        self.session = Session(self.connection, limits, environment)
+        self.session = Session(self.connection, limits, environment, timer=timer, quick=quick)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -14,35 +14,53 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
-from onceward.protocol.errors import DatabaseUnknown
-from onceward.service.sql.database_files import create_file, drop_file, file_identity
+from onceward.gate.seal_keys import import_ciphers
+from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
+from onceward.runtime.environment import REAL
+from onceward.service.sql.database_files import NEW_DATABASE_BYTES, create_file, drop_file, file_identity
 from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.request_meter import RequestMeter
 from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.schema_inspector import read_tables
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
-from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, WritableDatabase
+from onceward.service.sql.statement_timer import StatementTimer
+from onceward.service.sql.tenant_database import (
+    GroupObserver,
+    ReadOnlyDatabase,
+    RequestOutcome,
+    RequestResult,
+    WritableDatabase,
+)
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
-from onceward.service.sql.worker_errors import to_wire
+from onceward.service.sql.worker_errors import NotRun, SliceUsed, to_wire
 
 Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 
 FILES_PER_DATABASE = 12
 """Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
 FILES_BESIDES = 64
+NICE = 10
+"""Of a slow worker: a tenth of what a quick one gets, if both want all there is."""
 PROCESSOR_SECONDS_BESIDES = 30
 """For starting, opening and committing, on top of what the statements of a group may take."""
 
 
 class OpenDatabases(Generic[Open]):
-    """The databases that are open, at most so many: the one not used for longest is closed for another."""
+    """
+    The databases that are open, at most so many.
+
+    Another one is opened at the cost of the namespace that has most of them open: its database that was not used for
+    longest is closed. So nobody's are closed because somebody else has many.
+    """
 
     def __init__(self, limits: Limits, opener: Callable[[Path], Open]) -> None:
         self._limits = limits
@@ -63,13 +81,19 @@ class OpenDatabases(Generic[Open]):
         if file is None:
             raise DatabaseUnknown
         while len(self._open) >= self._limits.open_databases:
-            self.close(next(iter(self._open)))
+            self.close(self._least_needed(path.parent))
         try:
             database = self._opener(path)
         except DRIVER_ERRORS as error:
             raise translate_sqlite_error(error) from error
         self._open[path] = database, file
         return database
+
+    def _least_needed(self, asking: Path) -> Path:
+        counts = Counter(path.parent for path in self._open)
+        most = max(counts.values())
+        greedy = asking if counts[asking] == most else next(folder for folder in counts if counts[folder] == most)
+        return next(path for path in self._open if path.parent == greedy)
 
     def close(self, path: Path) -> None:
         """Close one, if it is open."""
@@ -83,29 +107,49 @@ class OpenDatabases(Generic[Open]):
             self.close(path)
 
 
+class WorkerSettings(NamedTuple):
+    """What every database of this process is opened with."""
+
+    limits: Limits
+    timed: Mapping[str, Any] = MappingProxyType({})
+    """How its statements are timed: keywords of `WritableDatabase` and `ReadOnlyDatabase`."""
+
+
 class DatabaseWriter:
     """The one writer of the databases that fall to it."""
 
-    def __init__(self, limits: Limits, options: dict[str, Any], progress: ProgressPage) -> None:
-        self.databases = OpenDatabases(limits, lambda path: WritableDatabase(path, limits, options, watcher=progress))
+    def __init__(self, settings: WorkerSettings, options: dict[str, Any], meter: GroupObserver) -> None:
+        limits, timed = settings.limits, settings.timed
+        self.databases = OpenDatabases(
+            limits, lambda path: WritableDatabase(path, limits, options, watcher=meter, **timed)
+        )
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run a group of requests."""
-        outcomes = self.databases.get(path).group(requests)
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run a group of requests, whose records are sealed under these keys."""
+        database = self.databases.get(path)
+        if seal is not None:
+            database.seal_with(seal["keys"], sealed_only=seal["only"])
+        outcomes = database.group(requests)
         if any(isinstance(outcome, StoreUnavailable | OutcomeUnknown) for outcome in outcomes):
             self.databases.close(path)  # The disk failed: what a connection remembers of it is no longer certain.
         return outcomes
 
-    def create(self, path: Path) -> bool:
-        """Make a database; whether it is new."""
+    def create(self, path: Path, growth: int | None = None) -> bool:
+        """Make a database; whether it is new. One that is larger when empty than it may be is not made."""
         if file_identity(path) is not None:
             return False
+        if growth is not None and growth < NEW_DATABASE_BYTES:
+            raise SqlError(
+                SqlKind.FULL,
+                f"the quota is full: a new database needs {NEW_DATABASE_BYTES} bytes, and {growth} are left of it",
+                hint="drop a database, delete rows, or have the quota raised",
+            )
         self.databases.close(path)
         create_file(path)
         self.databases.get(path)
         return True
 
-    def drop(self, path: Path) -> bool:
+    def drop(self, path: Path, _growth: int | None = None) -> bool:
         """Delete a database with its records; whether there was one."""
         self.databases.close(path)
         return drop_file(path)
@@ -114,22 +158,28 @@ class DatabaseWriter:
 class DatabaseReader:
     """One of the readers, for all databases."""
 
-    def __init__(self, limits: Limits, progress: ProgressPage) -> None:
-        self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits))
-        self._progress = progress
+    def __init__(self, settings: WorkerSettings, meter: GroupObserver) -> None:
+        limits, timed = settings.limits, settings.timed
+        self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits, **timed))
+        self._meter = meter
 
-    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
-        """Run requests one after the other."""
+    def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
+        """Run requests one after the other. No record is read, so nothing is opened."""
         database = self.databases.get(path)
         outcomes = []
         for number, request in enumerate(requests):
-            self._progress.at(number)
+            self._meter.at(number)
             outcomes.append(database.perform(request))
+        self._meter.group_ended()
         return outcomes
 
-    def tables(self, path: Path) -> list[Any]:
+    def tables(self, path: Path, _growth: int | None = None) -> list[Any]:
         """What is in a database."""
         return self.databases.get(path).session.look(read_tables)
+
+
+Workers: TypeAlias = dict[str, DatabaseWriter | DatabaseReader]
+"""By what they do: `write`, `read`."""
 
 
 def apply_limits(limits: Limits) -> None:
@@ -150,65 +200,91 @@ def apply_limits(limits: Limits) -> None:
     connection.close()
 
 
-def extend_cpu_limit(limits: Limits, requests: int) -> None:
+def extend_cpu_limit(limits: Limits, used: float) -> None:
     """Allow for what the next group may take. Past that the kernel ends the process, even if nobody watches it."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = used.ru_utime + used.ru_stime + 2 * limits.statement_seconds * requests + PROCESSOR_SECONDS_BESIDES
+    soft = math.ceil(used + 2 * limits.statement_seconds + PROCESSOR_SECONDS_BESIDES)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    soft = math.ceil(seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
 
 
-def serve(link: socket.socket, progress: ProgressPage) -> None:
+def lower_priority() -> None:
+    """
+    Let the others have the processor first. Not only when nobody else wants it: an honest long query has to end.
+
+    Where Linux shares the processor by session first (autogroup), a process's own niceness counts only inside of it.
+    """
+    with suppress(OSError):
+        os.nice(NICE)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
+
+
+def serve(link: socket.socket, page: int) -> None:
     """Do what the engine asks, until it is gone."""
     stream = SocketStream(link)
-    settings = read_frame(stream)
-    limits = Limits(**settings["limits"])
+    told = read_frame(stream)
+    limits = Limits(**told["limits"])
+    if told.get("sealed"):
+        import_ciphers()  # Before the limits: it is a library of some size.
     apply_limits(limits)
-    worker: DatabaseWriter | DatabaseReader = (
-        DatabaseWriter(limits, settings["options"], progress)
-        if settings["role"] == "writer"
-        else DatabaseReader(limits, progress)
-    )
+    slow = told["role"] == "slow"
+    if slow:
+        lower_priority()
+    timer = StatementTimer(REAL)
+    settings = WorkerSettings(limits, {"timer": timer, "quick": not slow})
+    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), timer.clock)
+    workers: Workers = {}
+    if told["role"] in ("writer", "slow"):
+        workers["write"] = DatabaseWriter(settings, told["options"], meter)
+    if told["role"] in ("reader", "slow"):
+        workers["read"] = DatabaseReader(settings, meter)
     link.sendall(pack({"ready": os.getpid()}))
     with suppress(EOFError):
         while True:
             order = read_frame(stream)
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
-            extend_cpu_limit(limits, len(requests))
-            progress.begin(order["group"])
-            link.sendall(b"".join(_response_frames(worker, order, requests)))
-    worker.databases.close_all()
+            extend_cpu_limit(limits, REAL.cpu_seconds())
+            meter.begin(order["group"], max(len(requests), 1))
+            link.sendall(b"".join(_response_frames(workers[order["mode"]], order, requests, meter)))
+    for worker in workers.values():
+        worker.databases.close_all()
 
 
 def _response_frames(
-    worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest]
+    worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest], meter: RequestMeter
 ) -> list[bytes]:
-    """The frames to send back: one per request, or one for anything else."""
+    """The frames to send back: one per request, or one for anything else; each with what it has cost."""
     path = Path(order["path"])
     try:
         if requests:
-            outcomes = worker.group(path, requests)
-            return [pack(_response(outcome)) for outcome in outcomes]
-        return [pack({"value": getattr(worker, order["what"])(path)})]
+            responses = [_response(outcome) for outcome in worker.group(path, requests, order.get("seal"))]
+        else:
+            responses = [{"value": getattr(worker, order["what"])(path, order["growth"])}]
     except OncewardError as error:
-        failure = error
+        responses = [_response(error)] * max(len(requests), 1)
     except OSError as error:
         failure = StoreUnavailable(f"the database's file could not be read or written: {error.strerror}")
-    return [pack({"error": to_wire(failure)})] * max(len(requests), 1)
+        responses = [_response(failure)] * max(len(requests), 1)
+    return [pack({**response, "cpu": cpu}) for response, cpu in zip(responses, meter.costs(), strict=True)]
 
 
 def _response(outcome: RequestOutcome) -> dict[str, Any]:
-    if isinstance(outcome, OncewardError):
-        return {"error": to_wire(outcome)}
-    return {"value": outcome.document, "replayed": outcome.replayed}
+    match outcome:
+        case SliceUsed():
+            return {"again": "slow"}
+        case NotRun():
+            return {"again": "here"}
+        case OncewardError():
+            return {"error": to_wire(outcome)}
+        case RequestResult(document, replayed, grown):
+            return {"value": document, "replayed": replayed, "grown": grown}
 
 
 def main(arguments: list[str]) -> None:
     """Serve the engine at the other end of the socket whose number is given."""
     link, page = int(arguments[0]), int(arguments[1])
     with suppress(ConnectionError, EOFError):  # The engine is gone. What was committed will be found by the next one.
-        serve(socket.socket(fileno=link), ProgressPage(page))
+        serve(socket.socket(fileno=link), page)
 
 
 if __name__ == "__main__":

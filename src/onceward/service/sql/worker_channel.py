@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
@@ -60,6 +61,10 @@ class WorkerProgress(NamedTuple):
     """Changes whenever a request or a commit begins."""
     number: int
     """The request that began last; `IN_COMMIT` for a commit, `NOT_BEGUN` while a database is opened."""
+    group_cpu: float = 0.0
+    """Processor seconds that the worker had used when the group began."""
+    cpu: float = 0.0
+    """And when this did."""
 
 
 IN_COMMIT = 0xFFFFFFFF
@@ -71,25 +76,29 @@ class ProgressPage:
     """
     A page that a worker writes and the engine reads; a `GroupObserver`.
 
-    Two words, each written as one: the group with what may have been committed of it, and what began last.
+    Four words, each written as one: the group with what may have been committed of it, what began last, and the
+    processor time (in microseconds) at which the group and this began.
     """
 
     SIZE = mmap.PAGESIZE
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, clock: Callable[[], float] = float) -> None:
         self._page = mmap.mmap(handle, self.SIZE)
+        self._clock = clock
         self._group = 0
         self._steps = 0
 
     def begin(self, group: int) -> None:
         """A group begins; nothing of it is committed."""
         self._group = group
+        self._write(16, round(self._clock() * 1_000_000))
         self.at(NOT_BEGUN)  # First: whoever sees this group must not see a request of the last one.
         self._write(0, group << 1)
 
     def at(self, number: int) -> None:
         """A request begins: its number in the group."""
         self._steps = (self._steps + 1) & 0xFFFFFFFF
+        self._write(24, round(self._clock() * 1_000_000))
         self._write(8, self._steps << 32 | number)
 
     def committing(self) -> None:
@@ -104,7 +113,8 @@ class ProgressPage:
         """What the worker wrote last."""
         (first,) = _WORD.unpack_from(self._page, 0)
         (second,) = _WORD.unpack_from(self._page, 8)
-        return WorkerProgress(first >> 1, bool(first & 1), second >> 32, second & 0xFFFFFFFF)
+        group_cpu, cpu = (_WORD.unpack_from(self._page, offset)[0] / 1_000_000 for offset in (16, 24))
+        return WorkerProgress(first >> 1, bool(first & 1), second >> 32, second & 0xFFFFFFFF, group_cpu, cpu)
 
     def close(self) -> None:
         """Let go of the page."""

@@ -19,6 +19,18 @@ class NotReplayed(OncewardError):
     code = "not_replayed"
 
 
+class SliceUsed(OncewardError):
+    """The request needs more time than it gets at once; it was undone, and is to run where that harms nobody."""
+
+    code = "slice_used"
+
+
+class NotRun(OncewardError):
+    """The time of its group was over before the request's turn; it is to be sent again."""
+
+    code = "not_run"
+
+
 _PLAIN: dict[str, type[OncewardError]] = {
     error.__name__: error
     for error in (
@@ -33,6 +45,7 @@ _PLAIN: dict[str, type[OncewardError]] = {
         *(core_errors.Expired, core_errors.NotReplayable, core_errors.IllegalMove, core_errors.RetryTransaction),
         *(core_errors.StoreUnavailable, core_errors.StoreContended, core_errors.StoreFull, core_errors.StoreCorrupt),
         *(core_errors.RecordRefused, core_errors.SchemaMismatch, core_errors.OutcomeUnknown),
+        *(core_errors.SealBroken, core_errors.SealKeyMissing),
         *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
     )
 }

@@ -1,9 +1,11 @@
 """
 The engine's side of one worker process: it starts it, hands it groups, watches it, and replaces it.
 
-A worker is killed when a request makes no progress for twice its deadline. What a dead worker leaves behind is judged
-by its `ProgressPage`: as long as no commit had begun, nothing happened, and every request but the culprit is run again,
-alone. After that, requests with a key are run again (the key decides), and a write without one gets `OutcomeUnknown`.
+A worker is killed when a request has used more processor time than it may and did not let itself be interrupted. What a
+dead worker leaves behind is judged by its `ProgressPage`: as long as no commit had begun, nothing happened, and every
+request but the culprit is run again, alone; the culprit pays for what the group had used. After that, requests with a
+key are run again (the key decides), and a write without one gets `OutcomeUnknown`. Whatever killed a worker of the
+quick lane has its next try in the slow one.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailabl
 from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
+from onceward.service.sql.costs import SqlCost
 from onceward.service.sql.frame_reader_async import read_frame_async
-from onceward.service.sql.job_queue import JobQueue, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
 from onceward.service.sql.worker_channel import (
@@ -41,8 +45,15 @@ START_SECONDS = 60.0
 """How long a worker may take to be ready: importing takes a fraction of a second, on a loaded machine seconds."""
 BEGIN_SECONDS = 10.0
 """How long a worker may take to begin with a group: it may have to open the database, and is no tenant's doing."""
-COMMIT_SECONDS = 60.0
-"""How long a commit may take: a disk that syncs for longer is broken."""
+KILL_SECONDS = 0.5
+"""Processor time past the deadline after which a worker is killed: a single instruction takes so long."""
+STUCK_SECONDS = 60.0
+"""
+How long a commit, a request or a slow worker's beginning may take by the clock on the wall: a disk that syncs for
+longer is broken, and on a busy machine the slow lane has to wait.
+"""
+STUCK_TIMES = 12
+"""Or so many times the deadline of a request, if that is longer."""
 STARTS_MAX = 3
 """Workers in a row that may die before they are ready."""
 DEATHS_MAX = 3
@@ -58,25 +69,32 @@ class WorkerSupervisor:
     def __init__(
         self,
         queue: JobQueue,
+        lanes: Lanes,
         limits: Limits,
         settings: dict[str, Any],
         environment: Environment,
         *,
-        together: int,
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._queue = queue
+        self._lanes = lanes
+        self._is_slow = queue is lanes.slow
+        self._seconds = limits.statement_seconds if self._is_slow else limits.slice_seconds
+        """What a request may take here."""
         self._limits = limits
         self._settings = settings
         self._environment = environment
-        self._together = together
+        self._together = 1 if queue is lanes.reads else limits.group_length
         self._command = command
         self._groups = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._progress: ProgressPage | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._busy: list[WorkerJob] = []
+        self._turn: Turn | None = None
+        """What the worker is doing."""
+        self._used = 0.0
+        """Processor time of the turn, as far as it is known."""
         self.started = 0
         """How many workers there have been."""
 
@@ -88,34 +106,35 @@ class WorkerSupervisor:
     @property
     def is_busy(self) -> bool:
         """Whether a group is with the worker."""
-        return bool(self._busy)
+        return self._turn is not None
 
     async def run(self) -> None:
         """Work, until cancelled."""
+        busy: list[WorkerJob] = []
         try:
             while True:
-                jobs = self._in_time(await self._queue.take(self._together))
-                if jobs:
-                    self._busy = jobs
-                    await self._do_safely(jobs)
-                    self._busy = []
+                self._turn = await self._queue.take(self._together)
+                self._used = 0.0
+                try:
+                    await self._do_safely(self._busy)
+                finally:
+                    busy = self._busy
+                    self._finish()
+                busy = []
         finally:
-            self._abandon(self._busy, EngineClosed())
-            self._busy = []
-            await asyncio.shield(self._stop())
+            # Whoever is cancelled in the middle of a turn has a worker that is in the middle of it, too.
+            self._abandon(busy, EngineClosed())
+            await asyncio.shield(self._stop(kill=bool(busy)))
 
-    def _in_time(self, jobs: list[WorkerJob]) -> list[WorkerJob]:
-        oldest = self._environment.monotonic() - self._limits.queue_seconds
-        for job in jobs:
-            if job.queued_at < oldest and not job.deaths:
-                late = SqlError(
-                    SqlKind.LOCKED,
-                    f"the database was busy for {self._limits.queue_seconds:g} s. The request was not run",
-                    hint="send it again in a second, with the same key",
-                    retry_after_seconds=1.0,
-                )
-                _fail(job, late)
-        return [job for job in jobs if not job.future.done()]
+    @property
+    def _busy(self) -> list[WorkerJob]:
+        return [] if self._turn is None else self._turn.jobs
+
+    def _finish(self) -> None:
+        """The turn is over, and paid: before anybody is answered."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self._lanes.finished(self._queue, turn, self._used)
 
     # One group.
 
@@ -134,28 +153,63 @@ class WorkerSupervisor:
                 await self._start()
             except StoreUnavailable as error:
                 for job in jobs:
-                    _fail(job, error)
+                    job.fail(error)
                 return
         self._groups += 1
         first = jobs[0]
+        head = {"group": self._groups, "path": first.path, "mode": first.mode, "what": first.what}
         requests = ",".join(job.text for job in jobs)
-        head = f'"group":{self._groups},"path":{json_text(first.path)},"what":{json_text(first.what)}'
-        frame = packed(f'{{{head},"requests":[{requests}]}}')
+        # All of one database, so of one tenant. The last of them has looked for its keys last.
+        seal = next((f',"seal":{job.seal}' for job in reversed(jobs) if job.seal), "")
+        frame = packed(f'{json_text({**head, "growth": first.growth})[:-1]}{seal},"requests":[{requests}]}}')
+        responses: list[dict[str, Any]] = []
         try:
             self._link.write(frame)
             await self._link.drain()
-            await self._watched(self._receive(jobs))
+            await self._watched(self._receive(len(jobs), responses))
         except _Overdue as overdue:
-            await self._stop(kill=True)
-            self._after_death(jobs, overdue.seen, overdue=True)
+            await self._bury(jobs, responses, overdue.seen, overdue=True)
         except (EOFError, OSError, ValueError, KeyError):  # Gone, or not in its right mind.
-            seen = self._progress_page.seen()
-            await self._stop(kill=True)
-            self._after_death(jobs, seen, overdue=False)
+            await self._bury(jobs, responses, self._progress_page.seen(), overdue=False)
+        else:
+            self._answer(jobs, responses)
 
-    async def _receive(self, jobs: list[WorkerJob]) -> None:
-        for job in jobs:
-            _settle(job, await read_frame_async(self._reader))
+    async def _receive(self, count: int, responses: list[dict[str, Any]]) -> None:
+        while len(responses) < count:
+            responses.append(await read_frame_async(self._reader))
+
+    def _answer(self, jobs: list[WorkerJob], responses: list[dict[str, Any]]) -> None:
+        """Settle what has a response, or send it again if it was not done. A worker that died may have sent fewer."""
+        again: list[WorkerJob] = []
+        slow = False
+        for job, response in zip(jobs, responses, strict=False):
+            job.cost = job.cost.plus(SqlCost(response["cpu"], response.get("grown", 0)))
+            self._used += response["cpu"]
+            if response.get("again") == "slow" and not slow:
+                again, slow = [job, *again], True  # It goes first: the others of its group follow it.
+            elif "again" in response:
+                again.append(job)
+        self._finish()
+        for job, response in zip(jobs, responses, strict=False):
+            if "again" not in response:
+                _settle(job, response)
+        self._lanes.requeue(self._queue, again, slow=slow)
+
+    async def _bury(
+        self, jobs: list[WorkerJob], responses: list[dict[str, Any]], seen: WorkerProgress, *, overdue: bool
+    ) -> None:
+        """A worker is dead, or has to be: the culprit pays, and the others have another."""
+        used = self._cpu_of_worker()
+        await self._stop(kill=True)
+        if seen.group == self._groups and seen.number < len(jobs):
+            spent = self._seconds + KILL_SECONDS if used is None else max(0.0, used - seen.group_cpu)
+            culprit = jobs[seen.number]
+            culprit.cost = culprit.cost.plus(SqlCost(spent))
+            self._used += spent
+            self._lanes.note_kill(self._queue, culprit)
+        answered = len(responses)  # They come all at once, at the end: most of the time there is none, or the last is.
+        self._answer(jobs, responses)
+        self._after_death(jobs, seen, overdue=overdue, answered=answered)
 
     async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
         """Wait for the responses, for as long as there is progress."""
@@ -163,49 +217,63 @@ class WorkerSupervisor:
         try:
             last, since = self._progress_page.seen(), self._environment.monotonic()
             while True:
-                done, _ = await asyncio.wait((task,), timeout=self._limits.statement_seconds / 4)
+                done, _ = await asyncio.wait((task,), timeout=self._seconds / 4 + 0.05)
                 if done:
                     task.result()
                     return
                 seen, now = self._progress_page.seen(), self._environment.monotonic()
                 if seen != last:
                     last, since = seen, now
-                if now - since >= self._patience(seen):
+                if now - since >= self._patience(seen) or self._is_overdrawn(seen):
                     raise _Overdue(seen)
         finally:
             task.cancel()
 
     def _patience(self, seen: WorkerProgress) -> float:
-        """How long a worker may stay where it is."""
-        if seen.group != self._groups or seen.number == NOT_BEGUN:
+        """How long a worker may stay where it is, by the clock on the wall."""
+        if not self._is_slow and (seen.group != self._groups or seen.number == NOT_BEGUN):
             return max(BEGIN_SECONDS, 2 * self._limits.statement_seconds)
-        return COMMIT_SECONDS if seen.number == IN_COMMIT else 2 * self._limits.statement_seconds
+        return max(STUCK_SECONDS, STUCK_TIMES * self._limits.statement_seconds)
 
-    def _after_death(self, jobs: list[WorkerJob], seen: WorkerProgress, *, overdue: bool) -> None:
+    def _is_overdrawn(self, seen: WorkerProgress) -> bool:
+        """Whether the request that runs has used more processor time than it may, and goes on."""
+        if seen.group != self._groups or seen.number in (NOT_BEGUN, IN_COMMIT):
+            return False
+        used = self._cpu_of_worker()
+        return used is not None and used - seen.cpu >= self._seconds + KILL_SECONDS
+
+    def _cpu_of_worker(self) -> float | None:
+        return None if self.pid is None else self._environment.cpu_seconds_of(self.pid)
+
+    def _after_death(self, jobs: list[WorkerJob], seen: WorkerProgress, *, overdue: bool, answered: int = 0) -> None:
         """Settle what a dead worker had before it, or send it again."""
         mine = seen.group == self._groups
         unknown = mine and seen.committing
         culprit = jobs[seen.number] if mine and seen.number < len(jobs) else None
-        again = []
-        for job in jobs:
+        again: list[WorkerJob] = []
+        for job in jobs[answered:]:
             if job.future.done():
                 continue
             if job is culprit:
                 job.deaths += 1
-            if job is culprit and (overdue or job.deaths >= DEATHS_MAX):
-                _fail(job, self._given_up(overdue=overdue))
+            if job is culprit and self._is_slow and (overdue or job.deaths >= DEATHS_MAX):
+                job.fail(self._given_up(overdue=overdue))
             elif unknown and not job.repeatable:
-                _fail(job, _unknown())
+                job.fail(_unknown())
+            elif job is culprit:
+                job.alone = True
+                again.insert(0, job)
             else:
                 job.alone = True
                 again.append(job)
-        self._queue.put_back(again)
+        self._lanes.requeue(self._queue, again, slow=culprit is not None and culprit in again)
 
     def _given_up(self, *, overdue: bool) -> SqlError:
         if overdue:
             return SqlError(
                 SqlKind.TIMEOUT,
-                f"the statement was stopped after {2 * self._limits.statement_seconds:g} s; nothing was written",
+                f"the statement was stopped: it may take {self._limits.statement_seconds:g} s of processor time, and "
+                "took more. Nothing was written",
                 hint="make it cheaper: an index, a LIMIT, shorter texts",
             )
         return SqlError(
@@ -217,7 +285,7 @@ class WorkerSupervisor:
     def _abandon(self, jobs: list[WorkerJob], error: OncewardError) -> None:
         """Nobody works on these any more: the engine closes and its patience is over, or it has failed."""
         for job in jobs:
-            _fail(job, error if job.repeatable else _unknown())
+            job.fail(error if job.repeatable else _unknown())
 
     # The process.
 
@@ -315,8 +383,3 @@ def _settle(job: WorkerJob, response: dict[str, Any]) -> None:
     else:
         value = response["value"]
         job.future.set_result(value if job.request is None else RequestResult(value, response["replayed"]))
-
-
-def _fail(job: WorkerJob, error: Exception) -> None:
-    if not job.future.done():
-        job.future.set_exception(error)

@@ -13,8 +13,12 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.server.profile import Profile
 from onceward.http.server.request_identity import RequestIdentity, identity_of
-from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
+from onceward.protocol.usage_header import CallUsage
+from onceward.runtime.environment import REAL
+from onceward.service.access import Accounts, AsyncAccess, Caller, FloodControl, client_address
+from onceward.service.access.accounts import Account
 from onceward.service.access.addresses import Network
+from onceward.service.web.bodies import BodyParser
 from onceward.service.web.problems import RequestMalformed
 
 OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
@@ -29,7 +33,7 @@ class CallObserver(Protocol):
 
 
 class Authenticator:
-    """Finds the caller of a request. A valid token is never slowed; other calls are limited by address."""
+    """Finds the caller of a request, and its account. Calls without a valid token are limited by address."""
 
     def __init__(
         self,
@@ -37,15 +41,18 @@ class Authenticator:
         flood: FloodControl,
         trusted: Sequence[Network] = (),
         observer: CallObserver | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.access = access
         self.observer = observer
+        self.accounts = Accounts(REAL.monotonic) if accounts is None else accounts
+        self.parser = BodyParser()
         self._flood = flood
         self._trusted = trusted
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
-        return await self.access.enter(self._flood, request.headers.getlist("authorization"), self._address(request))
+        return await self.access.enter(self._flood, request.headers.getlist("authorization"), self.address(request))
 
     def counted(self, request: Request, error: OncewardError) -> OncewardError:
         """
@@ -53,19 +60,31 @@ class Authenticator:
 
         This is the error itself or, once too many such calls came from one address, `RateLimitError`.
         """
-        wait = self._flood.retry_after(self._address(request))
-        if wait is None:
-            return error
-        return RateLimitError(
-            f"too many calls without a valid signature from this address. Retry in {wait} s",
-            retry_after_seconds=wait,
-        )
+        wait = self._flood.retry_after(self.address(request))
+        return error if wait is None else _too_many(wait)
 
-    def _address(self, request: Request) -> str:
+    def refuse_flood(self, request: Request) -> None:
+        """`RateLimitError` if too many such calls came from this address already. This one is not counted."""
+        wait = self._flood.wait_of(self.address(request))
+        if wait is not None:
+            raise _too_many(wait)
+
+    def account_of(self, caller: Caller) -> Account:
+        """What a caller's tenant uses of this process."""
+        return self.accounts.of_tenant(caller.tenant)
+
+    def address(self, request: Request) -> str:
+        """The caller's address: the connection's own, or the one that trusted proxies vouch for."""
         peer = request.client.host if request.client is not None else "unknown"
         raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy these headers are ignored.
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
         return client_address(peer, headers, self._trusted)
+
+
+def _too_many(wait: int) -> RateLimitError:
+    return RateLimitError(
+        f"too many calls without a valid signature from this address. Retry in {wait} s", retry_after_seconds=wait
+    )
 
 
 class ApiCall:
@@ -78,6 +97,8 @@ class ApiCall:
         """What was sent, as the endpoint's own type; None if it takes nothing."""
         self.size = size
         """How many bytes that were."""
+        self.usage = CallUsage()
+        """What this call cost, and what is left: for its response's header, whatever the response is."""
 
     def path(self, name: str) -> str:
         """A part of the path."""

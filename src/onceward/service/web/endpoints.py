@@ -8,6 +8,7 @@ same table makes the OpenAPI document, so that the two cannot part.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,12 +20,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from onceward._core.canonical import parse_json
-from onceward._core.errors import BodyTooLarge, OncewardError, RequestInvalid
+from onceward._core.errors import OncewardError, RequestInvalid
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
-from onceward.http.server.thread_offload import offload_if_large
 from onceward.protocol.errors import ResourceNotFound
+from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Role
+from onceward.service.access.accounts import Account
+from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.problems import (
     MediaTypeUnsupported,
@@ -137,6 +140,8 @@ class _Handler:
         on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
+        call: ApiCall | None = None
+        held = ExitStack()  # The bytes of the body, until the call is over.
         try:
             # First who is calling: without a token nobody learns anything, not even whether the body is valid.
             caller = await self._authenticator.admit(request)
@@ -149,8 +154,9 @@ class _Handler:
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
             _check_query(request, endpoint)
-            body, size = await self._body(request, endpoint)
-            result = await endpoint.run(ApiCall(request, caller, body, size))
+            body, size = await self._body(request, endpoint, self._authenticator.account_of(caller), held)
+            call = ApiCall(request, caller, body, size)
+            result = await endpoint.run(call)
             headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
             response = Response(msgspec.json.encode(result.value), result.status, headers)
         except OncewardError as error:
@@ -160,12 +166,17 @@ class _Handler:
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
+            if call is not None and response is not None and (used := call.usage.header()):
+                response.headers[USAGE_HEADER] = used
+            held.close()
             if on_ended is not None:
                 on_ended(response, refused)
         return response
 
-    async def _body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, int]:
-        """What was sent, and how many bytes that were."""
+    async def _body(
+        self, request: Request, endpoint: ApiEndpoint, account: Account, held: ExitStack
+    ) -> tuple[Any, int]:
+        """What was sent, and how many bytes that were; they are held on the account before they are read."""
         if endpoint.body is None:
             return None, 0
         for name in ("content-type", "content-encoding"):
@@ -176,9 +187,10 @@ class _Handler:
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeUnsupported("the body is compressed; send it uncompressed")
-        read = await read_body(request, self._max)
+        refuse_debtor(account)
+        read = await held.enter_context(BodyIntake(account, most=self._max)).read(request)
         try:
-            return await offload_if_large(partial(_parsed, read, endpoint), len(read)), len(read)
+            return await self._authenticator.parser.run(account, partial(_parsed, read, endpoint), len(read)), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
@@ -187,17 +199,6 @@ class _Handler:
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body as it came; refused before it is read to its end if it is too long."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > most:
-            raise BodyTooLarge(f"the body is too long: at most {most} bytes are taken. Nothing was run")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _is_ambiguous(request: Request) -> bool:

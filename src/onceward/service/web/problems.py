@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward._core.errors import InDoubt, OncewardError, RequestInvalid
+from onceward._core.errors import Fault, InDoubt, OncewardError, RequestInvalid, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.server.problems import STATUSES as MIDDLEWARE
 from onceward.http.server.problems import problem_response, public_error_class
@@ -43,6 +43,7 @@ STATUSES: Mapping[str, int] = {
     "delta_refused": 422,
     "quota_exceeded": 429,
     "engine_closed": 503,
+    "overloaded": 503,
     "outcome_unknown": 503,
 }
 """Statuses of codes that the middleware does not have."""
@@ -80,6 +81,14 @@ class HeadTooLarge(OncewardError):
     """The headers are too long. Nothing was run."""
 
     code = "head_too_large"
+
+
+class Overloaded(OncewardError):
+    """The service has as much to do as it can. Nothing was run; send the request again soon."""
+
+    code = "overloaded"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY
 
 
 class InternalError(OncewardError):

@@ -1,0 +1,108 @@
+"""
+`onceward store reseal`: bring what a store holds under the key that seals now.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from onceward.cli import exit_codes
+from onceward.cli.command_table import Command
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_argument import SEAL_KEYS, STORE, existing_store_url, seal_of
+from onceward.cli.tenant_databases import FOLDER, databases_folder
+from onceward.cli.text_tables import format_facts
+from onceward.gate.resealing import ResealProgress, reseal_store
+from onceward.stores import open_store, tables_url
+
+TOLD_EVERY = 20_000
+"""Records between two lines of progress."""
+
+
+def _reseal(args: argparse.Namespace) -> int:
+    """Seal what is not sealed under the first key."""
+    from onceward._core.sealing import Sealer
+    from onceward.gate.seal_keys import Sealed
+
+    url = existing_store_url(args)
+    progress, told = ResealProgress(), 0
+    with ExitStack() as stack:
+        seal = seal_of(args, url, stack)
+        if seal is None:
+            raise exit_codes.UsageError(
+                "no keys were named: --seal-keys FILE has the keys, one on each line, the one that seals first"
+            )
+        master = seal if isinstance(seal, Sealed) else seal.master
+        key_id_for = (lambda scope: master.key_ids[0]) if isinstance(seal, Sealed) else seal.key_id_for
+        for one in _stores(args, url):
+            with closing(open_store(one)) as store:
+                for _ in reseal_store(store, Sealer(seal), key_id_for, progress):
+                    if progress.looked_at - told >= TOLD_EVERY and not args.json:
+                        told = progress.looked_at
+                        print_note(f"looked at {told:,} records, sealed {progress.resealed:,}")
+    _show(progress, args)
+    return exit_codes.NO if progress.held or progress.unreadable else exit_codes.FINE
+
+
+def _stores(args: argparse.Namespace, url: str) -> Iterator[str]:
+    """The store, and the files of a service beside it that hold records, too: the ledger's, and tenants' databases."""
+    yield url
+    beside = tables_url(url) or ""
+    folder = databases_folder(args)
+    files = [] if folder is None else sorted(folder.glob("*/*.db"))
+    if urlsplit(beside).scheme.lower() == "sqlite":
+        from onceward.stores._sqlite_file import parse
+        from onceward.stores.tables.location import file_beside
+
+        files.insert(0, file_beside(parse(beside)[0], "ledger"))
+    yield from (f"sqlite:///{quote(str(Path(file).resolve()))}" for file in files if file.exists())
+
+
+def _show(progress: ResealProgress, args: argparse.Namespace) -> None:
+    document: dict[str, Any] = {
+        "lookedAt": progress.looked_at,
+        "resealed": progress.resealed,
+        "held": progress.held,
+        "unreadable": progress.unreadable,
+        "unreadableDigests": progress.digests,
+    }
+    if args.json:
+        print_json(document)
+        return
+    digests = ", ".join(progress.digests)
+    print_text(
+        format_facts(
+            [
+                ("looked at", f"{progress.looked_at:,}"),
+                ("sealed", f"{progress.resealed:,}"),
+                ("held by somebody", f"{progress.held:,}" if progress.held else None),
+                ("not readable", f"{progress.unreadable:,}: {digests}" if progress.unreadable else None),
+            ]
+        )
+    )
+    if progress.held:
+        print_note("what is held was left alone: run this again when it has ended")
+    if progress.unreadable:
+        print_note("what does not open was left alone: `onceward records show DIGEST` says what is wrong with it")
+
+
+RESEAL_COMMANDS = (
+    Command(
+        name="store reseal",
+        summary="seal every stored value under the first of these keys",
+        run=_reseal,
+        arguments=(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed, too")),
+        examples=("onceward store reseal --seal-keys /etc/onceward/keys",),
+        exit_codes=exit_codes.TO_FIND,
+        more=(
+            "For values under an older key, and for those from before sealing was switched on. Running gates are not\n"
+            "disturbed; killed anywhere, run it again. Exit code 1: some are held or do not open, and were left alone."
+        ),
+    ),
+)

@@ -1,0 +1,149 @@
+"""
+Bodies of requests: held on an account before they are read, parsed a few at a time, and given back with the call.
+
+    with BodyIntake(account, most=5_000_000) as intake:     # given back at the end of the block, however it ends
+        read = await intake.read(request)                   # RateLimitError: nothing of it was read
+        value = await parser.run(account, work, len(read))  # the tenant pays for the processor time
+
+Who may send a body at all is decided before: by its token, or by its source and address. Bytes are counted as they are
+sent; a body that is being parsed takes a few times as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+
+from starlette.requests import Request
+
+from onceward._core.errors import BodyTooLarge, RateLimitError
+from onceward.http.server.thread_offload import HEAVY_BYTES
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.access.accounts import Account, Hold, Resource
+
+T = TypeVar("T")
+
+STEP_BYTES = 131_072
+"""Held ahead of a body that does not say how long it is: as much as the server reads before it is asked for more."""
+
+
+class BodyIntake:
+    """The body of one request. A context manager: what is held is given back at its end."""
+
+    def __init__(self, *accounts: Account, most: int) -> None:
+        self._accounts = accounts
+        self._most = most
+        self._holds: list[Hold] = []
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for hold in self._holds:
+            hold.give_back()
+
+    async def read(self, request: Request) -> bytes:
+        """The body as it came. One that is too long, or more than may be under way now, is refused unread."""
+        declared = declared_length(request)
+        self._hold_up_to(STEP_BYTES if declared is None else self._checked(declared))
+        pieces, size = [], 0
+        async for piece in request.stream():
+            size = self._checked(size + len(piece))
+            pieces.append(piece)
+            if declared is None and self._held < size + STEP_BYTES:
+                self._hold_up_to(2 * size + STEP_BYTES)
+        return b"".join(pieces)
+
+    def _checked(self, size: int) -> int:
+        if size > self._most:
+            raise BodyTooLarge(f"the body is too long: at most {self._most} bytes are taken. Nothing was run")
+        return size
+
+    def _hold_up_to(self, size: int) -> None:
+        size = min(size, self._most)
+        if size > self._held:
+            for account in self._accounts:
+                self._holds.append(account.hold(Resource.BODY_BYTES, size - self._held))
+            self._held = size
+
+
+def declared_length(request: Request) -> int | None:
+    """What Content-Length says; None if the body comes in chunks."""
+    text = request.headers.get("content-length", "")
+    if "transfer-encoding" in request.headers:
+        return None
+    if not text:
+        return 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+def refuse_debtor(account: Account) -> None:
+    """`RateLimitError` for whoever has used more processor time than comes back: until that is made up for."""
+    if account.cpu_left() < 0:
+        wait = account.cpu_wait(0.0)
+        raise RateLimitError(
+            "this tenant has used more processor time than it may, and waits until that is made up for; nothing was "
+            f"run. Send it again in {wait:.0f} s",
+            retry_after_seconds=wait,
+        )
+
+
+class BodyParser:
+    """
+    Work on bodies, paid for by whose they are.
+
+    A large body is parsed in a thread, but the interpreter runs one thread at a time: so large ones are parsed one
+    after the other, and each account has one in that line. Between two of them everybody else goes on.
+    """
+
+    def __init__(self, environment: Environment = REAL) -> None:
+        self._environment = environment
+        self._turn = asyncio.Lock()
+        self._lines: dict[str, tuple[asyncio.Lock, int]] = {}
+        """Whose large bodies wait, and how many."""
+
+    async def run(self, account: Account, work: Callable[[], T], size: int) -> T:
+        """Call `work`, which processes `size` bytes, and take the processor seconds from the account."""
+        meter = _CpuMeter(self._environment)
+        try:
+            if size <= HEAVY_BYTES:
+                return meter.run(work)
+            async with self._in_line(account.owner), self._turn:
+                refuse_debtor(account)  # Those in front may have used it up.
+                return await asyncio.to_thread(meter.run, work)
+        finally:
+            account.spend_cpu(meter.used)
+
+    @asynccontextmanager
+    async def _in_line(self, owner: str) -> AsyncIterator[None]:
+        lock, waiting = self._lines.get(owner, (asyncio.Lock(), 0))
+        self._lines[owner] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._lines.pop(owner)
+            if waiting > 1:
+                self._lines[owner] = (lock, waiting - 1)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+class _CpuMeter:
+    """Processor seconds of a function, in whichever thread it runs."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.used = 0.0
+
+    def run(self, work: Callable[[], T]) -> T:
+        began = self._environment.thread_cpu_seconds()
+        try:
+            return work()
+        finally:
+            self.used = self._environment.thread_cpu_seconds() - began
