@@ -147,7 +147,7 @@ class CountedCpu(Environment):
 
     used = 0.0
 
-    def cpu_seconds(self) -> float:
+    def thread_cpu_seconds(self) -> float:
         return self.used
 
 

@@ -52,7 +52,7 @@ class Environment:
         """Seconds on a clock that never goes back, and also counts while the host is suspended."""
         return _boottime()
 
-    def cpu_seconds(self) -> float:
+    def thread_cpu_seconds(self) -> float:
         """Processor seconds that this thread has used."""
         return time.thread_time()
 

@@ -45,7 +45,8 @@ class JournalObserver:
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
-            tool=f"{request.method} {request.url.path[:PATH_MAX]}",
+            # As it was routed: `request.url` is made from the header Host, too.
+            tool=f"{request.method} {str(request.scope['path'])[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
             digest=_digest(request, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
@@ -70,6 +71,8 @@ def _outcome(response: Response | None, refused: OncewardError | None) -> CallOu
     if refused is not None:
         # The statement ran, and was undone.
         return CallOutcome.FAILED if refused.code == "sql_error" else CallOutcome.REFUSED
+    if response.status_code == 202:
+        return CallOutcome.REFUSED  # Another request with its key runs; this one did nothing.
     return CallOutcome.REPLAYED if any(name in response.headers for name in _REPLAYED) else CallOutcome.EXECUTED
 
 

@@ -142,8 +142,8 @@ class _CpuMeter:
         self.used = 0.0
 
     def run(self, work: Callable[[], T]) -> T:
-        began = self._environment.cpu_seconds()
+        began = self._environment.thread_cpu_seconds()
         try:
             return work()
         finally:
-            self.used = self._environment.cpu_seconds() - began
+            self.used = self._environment.thread_cpu_seconds() - began
