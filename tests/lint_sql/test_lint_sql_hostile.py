@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from lint_sql_support import look
 
-from onceward._core.sql_lexer import Dialect, tokens_of
 from onceward.lint.findings import Finding
 from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import read_source
 from onceward.lint.sql import parse_process
+from onceward._core.sql_lexer import Dialect, tokens_of
 from onceward.lint.sql.parse_process import parse_elsewhere
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.schema import SqlSchema
