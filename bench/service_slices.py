@@ -88,6 +88,7 @@ class ServiceSlices:
         self._bare, self._empty = not name.startswith("ours"), name == "empty"
         folder = folder.resolve()
         ours = ["-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder)]
+        ours += ["--first-token", "stdout"]
         ours += ["--journal", "off"] if name == "ours-unnoted" else []
         self._server = Server(
             [sys.executable, *(["-m", "bench.service_app", str(folder), name] if self._bare else ours)], folder

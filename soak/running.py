@@ -97,7 +97,10 @@ class Soak:
         self._chance = random.Random(settings.seed)
         self._service = Managed(
             "service",
-            lambda: ["-m", "onceward", "serve", "--json", "--log-level", "warning", "--folder", str(folder)],
+            lambda: [
+                *("-m", "onceward", "serve", "--json", "--log-level", "warning", "--first-token", "stdout"),
+                *("--folder", str(folder)),
+            ],
             folder,
         )
         self._world = World(folder, self._service)

@@ -14,7 +14,7 @@ from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import SourceFile
 from onceward.lint.sql.insert_judge import Judgement
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.sql_lint import CODES, SqlOptions, SqlReport, SqlText, check_sql, flattened, lint_migration
 

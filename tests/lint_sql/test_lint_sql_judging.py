@@ -16,7 +16,7 @@ from lint_sql_support import look
 from psycopg.rows import tuple_row
 
 from onceward.lint.sql.insert_judge import Judgement
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from servers.postgres import running, wanted
 
 PLAIN = "CREATE TABLE t (id {number}, k text NOT NULL, v text DEFAULT 'a')"

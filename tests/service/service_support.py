@@ -114,7 +114,7 @@ class Served:
         `program` is what to run in place of the command itself; `before`, a command that starts it.
         """
         ours = [sys.executable, *program, "serve", "--json", "--port", "0", "--folder", str(folder)]
-        command = [*before, *ours, *flags]
+        command = [*before, *ours, "--first-token", "stdout", *flags]
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command,

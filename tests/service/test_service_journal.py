@@ -188,3 +188,18 @@ def test_without_a_journal_the_service_still_holds(how: str, tmp_path: Path) -> 
     assert ("the journal could not be written" in served.log) is (how == "broken")
     if how == "off":
         assert not list(tmp_path.glob("*journal*"))
+
+
+@pytest.mark.fault("a-journal-believes-the-header-host")
+@pytest.mark.parametrize("host", ["evil.example/v1/db/other/shop?x=", "evil.example#", "x/../../", "[::1", "a b"])
+def test_the_header_host_says_nothing_about_the_path(noted: Served, host: str) -> None:
+    """
+    What was called is the path of the request, whatever else the sender writes.
+    """
+    path, key = noted.database(), f"host-{host}"
+    heard = noted.query(path, INSERT, ["e-1", "click"], key=key.replace(" ", "-"), headers={"Host": host})
+    if heard.status == 200:
+        [only] = until_ended(noted, key.replace(" ", "-"), 1)
+        assert only["call"] == f"POST {path}/query"
+    else:
+        assert (heard.status, noted.count(path)) == (400, 0)

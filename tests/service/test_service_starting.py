@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shlex
 import shutil
@@ -28,9 +29,10 @@ LAST_WORDS = ("Send the last one again", "Stop with Ctrl-C")
 class Printed:
     """A service that was started by hand, and what it printed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first_token: str = "stdout") -> None:
         self.log = folder / "log"
         command = [sys.executable, "-m", "onceward", "serve", "--port", "0", "--folder", str(folder / "data")]
+        command += ["--first-token", first_token]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.text = ""
@@ -174,6 +176,108 @@ class TestPrinting:
         assert "onceward token" in again.text
 
 
+class TestTheFirstToken:
+    """Of a new service: it may do everything, so it does not lie about."""
+
+    @pytest.mark.fault("a-first-token-ends-in-the-log")
+    def test_where_stdout_is_no_terminal_it_is_in_a_private_file(self, tmp_path: Path) -> None:
+        """
+        A container's stdout is somebody's log. The printed lines work as they are: they read the file.
+        """
+        printed = Printed(tmp_path, "auto")
+        try:
+            answers = [typed(line) for line in printed.lines] if shutil.which("curl") else None
+        finally:
+            printed.stop()
+        file = tmp_path / "data" / "first-token"
+
+        assert printed.tokens == [] and str(file) in printed.text
+        assert re.fullmatch(r"ow_test_[0-9a-z]{12}_[0-9A-Za-z]{39}\n", file.read_text())
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.read_text().strip() not in printed.log.read_text()
+        assert answers is None or '"rowsWritten":1' in answers[2]
+
+    def test_it_goes_into_the_file_that_is_named(self, tmp_path: Path) -> None:
+        """
+        In place of what was there, which keeps neither its mode nor, if it is a link, its target.
+        """
+        (tmp_path / "target").write_text("precious")
+        (tmp_path / "token").symlink_to(tmp_path / "target")
+        printed = Printed(tmp_path, str(tmp_path / "token"))
+        printed.stop()
+
+        assert printed.tokens == []
+        assert (tmp_path / "token").read_text().startswith("ow_test_")
+        assert (tmp_path / "target").read_text() == "precious"
+
+    def test_with_none_there_is_no_tenant_and_no_token(self, tmp_path: Path) -> None:
+        """
+        For services whose tenants are made by `onceward tenant`.
+        """
+        printed = Printed(tmp_path, "none")
+        printed.stop()
+
+        assert (printed.tokens, list((tmp_path / "data").glob("*token*"))) == ([], [])
+        assert "onceward token" in printed.text
+
+
+class TestTheFolder:
+    """It has tokens and databases in it: it is looked at before anything is put there."""
+
+    @pytest.mark.fault("a-linked-folder-is-followed")
+    @pytest.mark.parametrize("ending", ["", "/", "/."])
+    def test_a_symbolic_link_is_not_followed(
+        self, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """
+        Neither is what it leads to changed.
+        """
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir(mode=0o755)
+        (tmp_path / "data").symlink_to(elsewhere)
+        code = main(["serve", "--port", "0", "--folder", f"{tmp_path / 'data'}{ending}"])
+
+        assert (code, "symbolic link" in capsys.readouterr().err) == (2, True)
+        assert (list(elsewhere.iterdir()), elsewhere.stat().st_mode & 0o777) == ([], 0o755)
+
+    @pytest.mark.fault("a-folder-is-closed-without-a-word")
+    def test_a_folder_that_others_can_read_is_refused_and_left_as_it_is(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """
+        The command that closes it is in the message.
+        """
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data").chmod(0o750)
+        code = main(["serve", "--port", "0", "--folder", str(tmp_path / "data")])
+
+        assert (code, f"chmod 700 {tmp_path / 'data'}" in capsys.readouterr().err) == (2, True)
+        assert (list((tmp_path / "data").iterdir()), (tmp_path / "data").stat().st_mode & 0o777) == ([], 0o750)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_folder_of_somebody_else_is_refused(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """
+        Who could replace what is in it.
+        """
+        (tmp_path / "data").mkdir(mode=0o700)
+        os.chown(tmp_path / "data", 54_321, 54_321)
+        code = main(["serve", "--port", "0", "--folder", str(tmp_path / "data")])
+
+        assert (code, "belongs to another user" in capsys.readouterr().err) == (2, True)
+
+    @pytest.mark.parametrize("name", ["databases", "records.db"])
+    def test_neither_is_a_link_in_it(self, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        """
+        Workers are given what is in the folder of databases.
+        """
+        (tmp_path / "data").mkdir(mode=0o700)
+        (tmp_path / "data" / name).symlink_to(tmp_path / "elsewhere")
+        code = main(["serve", "--port", "0", "--folder", str(tmp_path / "data")])
+
+        assert (code, "symbolic link" in capsys.readouterr().err) == (2, True)
+        assert not (tmp_path / "elsewhere").exists()
+
+
 def slowed_down(address: str) -> str | None:
     """Call without a token, each time from another address as far as one believes it, until that is refused."""
     for number in range(500):
@@ -205,9 +309,11 @@ WRONG: dict[str, list[Any]] = {
     "statement_seconds": [0, "nan", True], "database_bytes": [0, "1 GB"], "writers": [0, "x"], "readers": [0, "x"],
     "trusted_proxies": ["everyone", "10.0.0.0/99", "10.0.0.1/8"], "flood_burst": [0, "x"],
     "ledger_verify": ["later", ""], "ledger_late": ["never"], "ledger_customers": ["some"], "journal": ["maybe", ""],
+    "worker_sandbox": ["on", ""], "worker_user": ["nobody-of-that-name"],
     "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
     "in_flight": ["maybe", "", "400"], "in_flight_seconds": [0, "inf", "x"],
+    "first_token": ["", " "],
     "send_seconds": [0, "x"], "connections": [0, -1, "x", 1.5], "connections_per_address": [0, "x"],
     "body_bytes": [0, 9_999_999, "x"], "body_bytes_per_tenant": [0, 9_999_999, "x"],
     "tls_certificate": ["/no/such/file.pem"], "tls_key": ["/no/such/file.pem"], "log_rate_bytes": [0, "x"],

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import fields, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from onceward._core.durations import SECOND, format_micros
@@ -24,9 +25,11 @@ from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
 from onceward.runtime.environment import REAL
 from onceward.service import settings
+from onceward.service.first_token import TokenPlace, hand_out
 from onceward.service.settings import Settings, is_loopback, load_settings
 
 if TYPE_CHECKING:
+    from onceward.service.access import NewToken
     from onceward.service.app import Service
     from onceward.service.logs import BoundedLogHandler
     from onceward.service.network.sockets import ListeningSocket
@@ -113,24 +116,35 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
     host = str(listening.socket.getsockname()[0]) if listening.is_handed_over else chosen.host
     scheme = "https" if chosen.tls_certificate else "http"
     address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{listening.port}"
-    token = None if made.first_token is None else made.first_token.issued.text
+    token = None if made.first_token is None else _handed_out(chosen, made.first_token)
     if as_json:
-        print_json({"address": address, "token": token, "pid": os.getpid()})
+        text, file = (None, None) if token is None else token
+        shown: dict[str, Any] = {"address": address, "token": text, "pid": os.getpid()}
+        shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
+        print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
+    print_text(f"SQL runs in processes that are confined by: {made.confined.line()}")
     if token is None:
         print_text("Tokens: onceward token list. Stop with Ctrl-C.")
         return
     place = f"{address}/v1/db/demo/shop"
-    authorization = f"-H 'Authorization: Bearer {token}'"
+    quote = "'" if token.text else '"'
+    authorization = f"-H {quote}Authorization: Bearer {token.in_shell}{quote}"
     kind = "-H 'Content-Type: application/json'"
     create = json.dumps({"sql": "CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, name TEXT)"})
     insert = json.dumps({"sql": "INSERT INTO events VALUES (?, ?)", "params": ["e-1", "click"]})
-    print_text(f"\nA tenant to try things with, demo, and its token, which is shown only now:\n\n  {token}\n\nTry:\n")
+    where = "which is shown only now" if token.text else "in a file that only you can read"
+    print_text(f"\nA tenant to try things with, demo, and its token, {where}:\n")
+    print_text(f"  {token.text or token.file}\n\nTry:\n")
     print_text(f"  curl -X PUT {place} {authorization}\n")
     print_text(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
     print_text(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
     print_text("Send the last one again: the row is written once, and the response says Idempotency-Replayed: true.\n")
+
+
+def _handed_out(chosen: Settings, made: NewToken) -> TokenPlace:
+    return hand_out(made.issued.text, chosen.first_token, Path(chosen.folder), terminal=sys.stdout.isatty())
 
 
 def _setting_arguments() -> Iterator[Argument]:
@@ -163,7 +177,7 @@ COMMANDS = (
         examples=("onceward serve", "onceward serve --port 8080 --folder data"),
         exit_codes=exit_codes.TO_LIST,
         more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
-        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way. A "
-        "socket that systemd hands over (LISTEN_FDS) is used instead of host and port.",
+        "to try things with, and shows its token once (in a file, if stdout is no terminal). SIGTERM and Ctrl-C finish "
+        "what is under way. A socket that systemd hands over (LISTEN_FDS) is used instead of host and port.",
     ),
 )

@@ -126,7 +126,7 @@ def calls(wanted: CallFilter) -> SqlSteps[list[CallView]]:
     values = {name: value for name, value in wanted._asdict().items() if name in _ASKED and value is not None}
     where = [f"{name} = :{name}" for name in values] or ["1 = 1"]
     if wanted.within is not None:
-        where.append("(scope = :within OR (scope >= :within_low AND scope < :within_high))")
+        where.append("(scope = :within OR (scope {bytes} >= :within_low AND scope {bytes} < :within_high))")
         values |= {
             "within": wanted.within,
             "within_low": f"{wanted.within}:",

@@ -21,6 +21,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from logging import INFO, WARNING
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypedDict, cast
@@ -31,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.errors import ConfigurationError, OncewardError, RateLimitError, StoreUnavailable
+from onceward._core.errors import OncewardError, RateLimitError, StoreUnavailable
 from onceward._core.sealing import make_sealer
 from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
@@ -55,6 +56,7 @@ from onceward.service.access import (
 )
 from onceward.service.access.access_tables import OtherUsage
 from onceward.service.decisions.app import DecisionsApp
+from onceward.service.first_token import NONE
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
@@ -62,6 +64,7 @@ from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.network.http_protocol import HEAD_BYTES_MAX
+from onceward.service.private_folder import make_private_folder
 from onceward.service.records.app import RecordsApp
 from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
@@ -72,6 +75,7 @@ from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
+from onceward.service.sql.worker_sandbox import SandboxOptions, SandboxReport
 from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
@@ -99,13 +103,15 @@ class Service(NamedTuple):
     """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
+    confined: SandboxReport
+    """What holds the processes in that run SQL."""
 
 
 @asynccontextmanager
 async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
     url, limits = store_url_of(settings), limits_of(settings)
-    _make_private(settings.folder)
+    make_private_folder(settings.folder)
     async with AsyncExitStack() as stack:
         seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
         if seal is not None:
@@ -128,10 +134,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             readers=settings.readers,
             retain=settings.retain,
             after_expiry="run",
+            sandbox=SandboxOptions(settings.worker_sandbox, settings.worker_user),
             seal=seal,
             sealed_only=settings.sealed_only,
         )
         stack.push_async_callback(engine.close)
+        confined = await engine.start()
+        log.log(WARNING if confined.missing else INFO, "processes that run SQL are confined by: %s", confined.line())
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
@@ -150,8 +159,8 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         kept = DatabaseRecords(databases, opened=None if sealer is None else sealer.opened)
         parts = _Parts(authenticator, engine, shown, kept, ledger, inbox, decision_log, journal)
         app = _compose(settings, _apps(settings, limits, parts), authenticator, Readiness(access, authenticator))
-        first_token = await _first_token(access, decision_log)
-        yield Service(AccessLogMiddleware(app), engine, access, accounts, first_token)
+        first = None if settings.first_token == NONE else await _first_token(access, decision_log)
+        yield Service(AccessLogMiddleware(app), engine, access, accounts, first, confined)
 
 
 def _tenant_seal(url: str, path: str) -> TenantSeal:
@@ -393,11 +402,3 @@ async def _first_token(access: AsyncAccess, decision_log: DecisionLog) -> NewTok
 
 def _make_importable(folder: str) -> None:
     sys.path.insert(0, str(Path(folder).resolve()))
-
-
-def _make_private(folder: str) -> None:
-    try:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        Path(folder).chmod(0o700)
-    except OSError as error:
-        raise ConfigurationError(f"the service cannot use the folder {folder}: {error.strerror}") from None

@@ -59,6 +59,10 @@ class Settings:
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
     """Processes that read."""
+    worker_sandbox: str = "auto"
+    """How processes that run SQL are confined: by what the system has (`auto`), all of it (`required`), or `off`."""
+    worker_user: str = ""
+    """Whom processes that run SQL run as, if the service is root: a user, or `same`; empty: nobody."""
     ledger_verify: str = "inline"
     """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
@@ -103,6 +107,8 @@ class Settings:
     """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
+    first_token: str = "auto"  # noqa: S105 - a place, and no token
+    """Where a new service's first token goes: `stdout`, a file, `none` is made, or by the terminal (`auto`)."""
     log_level: str = "info"
     """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
     log_rate_bytes: int = 16_384
@@ -208,6 +214,7 @@ _CHOICES = {
     "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
     "in_flight": ("wait", "409", "202"),
+    "worker_sandbox": ("auto", "required", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
     "ledger_customers": ("any", "known"),
@@ -240,6 +247,8 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if getattr(made, name) not in choices:
             refuse(name, " or ".join(choices))
+    if not made.first_token.strip() or "\0" in made.first_token:
+        refuse("first_token", "auto, stdout, none or a file")
     if made.relay and not Path(made.relay).is_file():
         refuse("relay", "a TOML file with endpoints")
     for name, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
@@ -255,6 +264,8 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         raise ConfigurationError(f"{sources.get('sealed_only', 'sealed_only')} needs seal_keys, too")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
+    if made.worker_user:
+        _check_user(made.worker_user, sources.get("worker_user", "worker_user"))
     if made.store:
         _check_store(made.store, sources.get("store", "store"))
     _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
@@ -272,6 +283,15 @@ def _check_store(url: str, where: str) -> None:
             f"{where} must be sqlite:///... or postgresql://..., or a store of another package that can hold tables: "
             "tokens and tenants are kept beside the records"
         )
+
+
+def _check_user(name: str, where: str) -> None:
+    from onceward.service.sql.worker_user import find_worker_user  # Here: most services name nobody.
+
+    try:
+        find_worker_user(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def _check_networks(texts: tuple[str, ...], where: str) -> None:

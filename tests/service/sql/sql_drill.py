@@ -14,6 +14,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from onceward import OncewardError
 from onceward.runtime import failpoints
@@ -22,6 +23,7 @@ from onceward.service.sql import worker as workers
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import SqlRequest, build_request
 from onceward.service.sql.tenant_database import WritableDatabase
+from onceward.service.sql.worker_sandbox import LAYERS, SandboxOptions
 
 SCOPE = "test:drill"
 EFFECT = "INSERT INTO effects VALUES (?)"
@@ -77,7 +79,9 @@ def _request(key: str, keyed: bool) -> SqlRequest:
 
 async def engine(folder: Path, keys: int, command: list[str] | None = None) -> None:
     """Clients who send every key until it is acknowledged, and say so."""
-    settings = {} if command is None else {"worker_command": command}
+    # With seccomp a worker cannot kill itself.
+    unarmed = SandboxOptions(layers=tuple(one for one in LAYERS if one != "seccomp"))
+    settings: dict[str, Any] = {} if command is None else {"worker_command": command, "sandbox": unarmed}
     async with SqliteEngine(folder, limits=Limits(statement_seconds=2), writers=1, readers=1, **settings) as opened:
         await _settled(opened.create("acme", "shop"))
         await _settled(opened.query("acme", "shop", "CREATE TABLE IF NOT EXISTS effects (key)"))
@@ -105,9 +109,9 @@ async def _settled(asking: object) -> bool:
     return True
 
 
-def worker(link: str, page: str) -> None:
+def worker(place: str, link: str, page: str) -> None:
     """Take one order (a file named after a failpoint) if there is one, and die there."""
-    orders = sorted(Path(os.environ["SQL_DRILL_ORDERS"]).iterdir())
+    orders = sorted(Path(place).iterdir())
     if orders:
         name, _, skip = orders[0].name.partition("-")[2].partition("@")
         orders[0].unlink()
@@ -120,7 +124,8 @@ if __name__ == "__main__":
         case ["transactions", folder, kills, how]:
             transactions(Path(folder), int(kills), keyed=how == "keyed")
         case ["engine", folder, keys]:
-            drilled = [sys.executable, __file__, "worker"] if "SQL_DRILL_ORDERS" in os.environ else None
-            asyncio.run(engine(Path(folder), int(keys), drilled))
-        case ["worker", link, page]:
-            worker(link, page)
+            asyncio.run(engine(Path(folder), int(keys)))
+        case ["engine", folder, keys, orders]:
+            asyncio.run(engine(Path(folder), int(keys), [sys.executable, __file__, "worker", orders]))
+        case ["worker", orders, link, page]:
+            worker(orders, link, page)

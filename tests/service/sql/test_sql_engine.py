@@ -30,6 +30,7 @@ from onceward.service.sql.job_queue import WorkerJob
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.worker_channel import IN_COMMIT, WorkerProgress
+from onceward.service.sql.worker_sandbox import AUTO, WorkerSandbox
 from onceward.service.sql.worker_supervisor import WorkerSupervisor
 
 QUICK = Limits(statement_seconds=0.5, queue_seconds=600.0)
@@ -234,6 +235,7 @@ def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Call
     """
 
     async def play(shop: Shop) -> Any:
+        await shop.count()
         quick, slow = shop.engine._supervisors[:2], shop.engine._supervisors[2:]
         before = sum(one.started for one in quick), sum(one.started for one in slow)
         plain = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})"))
@@ -332,7 +334,8 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
 
     async def play(seen: WorkerProgress, *, overdue: bool, quick: bool = True) -> list[str]:
         lanes = Lanes(QUICK, REAL, 1)
-        supervisor = WorkerSupervisor(lanes.writes[0] if quick else lanes.slow, lanes, QUICK, {}, REAL)
+        queue, held = lanes.writes[0] if quick else lanes.slow, WorkerSandbox(Path(), AUTO)
+        supervisor = WorkerSupervisor(queue, lanes, QUICK, {}, REAL, sandbox=held)
         supervisor._groups = 5
         loop = asyncio.get_running_loop()
         requests = [

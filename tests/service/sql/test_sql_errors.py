@@ -254,3 +254,31 @@ def test_no_class_is_looked_up_by_a_name_that_was_sent() -> None:
     """
     with pytest.raises(KeyError):
         from_wire({"name": "SystemExit", "message": "x"})
+
+
+@pytest.mark.fault("an-error-carries-a-whole-row")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT json_extract('{}', (SELECT word FROM words))",
+        'INSERT INTO "{long}" VALUES (1)',
+        "SELECT {long}() ",
+        "PRAGMA {long} = 1",
+        'SELECT "{long}".a FROM t',
+    ],
+)
+def test_an_error_carries_five_hundred_characters_of_anything(tmp_path: Path, sql: str) -> None:
+    """
+    SQLite quotes values and names in its messages. What leaves a worker has an end, whatever was quoted.
+    """
+    with LocalDatabase(tmp_path / "t.db") as database:
+        database.query("CREATE TABLE words (word)")
+        database.query("CREATE TABLE t (a)")
+        database.query("INSERT INTO words VALUES (?)", ["secret " * 10_000])
+        with pytest.raises(SqlError) as caught:
+            database.query(sql.replace("{long}", "x" * 50_000))
+    sent = to_wire(caught.value)
+    texts = [one for one in sent["sql"].values() if isinstance(one, str)]
+
+    assert max(map(len, texts)) <= 500
+    assert len(str(from_wire(sent))) <= 1_500

@@ -100,12 +100,11 @@ def test_workers_killed_under_load_lose_and_double_nothing(tmp_path: Path) -> No
         (orders / f"{number:04}-{points[number % len(points)]}@{3 + number % 5}").touch()
     keys = kills * 40
     done = subprocess.run(
-        command("engine", tmp_path / "databases", keys),
+        command("engine", tmp_path / "databases", keys, orders),
         capture_output=True,
         text=True,
         timeout=60 + 10 * kills,
         check=False,
-        env={**os.environ, "SQL_DRILL_ORDERS": str(orders)},
     )
     found = Found(tmp_path / "databases" / "acme" / "shop.db")
     acknowledged = set(done.stdout.split())

@@ -14,6 +14,7 @@ import importlib
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -23,6 +24,7 @@ from onceward._core.operation import Operation
 from onceward._core.terms import DEFAULT_TERMS, Options, apply_options
 from onceward.gate.call_factory import check_runnable
 from onceward.gate.function_inspection import OPERATION, marks_effect
+from onceward.messaging.inbox.handler_marks import is_marked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,25 +114,43 @@ def check_handler_path(path: str) -> str:
 
 
 def import_handler(path: str) -> HandlerSpec:
-    """The handler that a text names; `ConfigurationError` says why there is none."""
+    """
+    The handler that a text names; `ConfigurationError` says why there is none.
+
+    Importing runs a module, and a row must not choose which: its source is read first, and must have the mark. A module
+    that is here already is not run again.
+    """
     module_name, _, name = check_handler_path(path).partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), name, None)
+        if module_name not in sys.modules and not is_marked(module_name, name):
+            raise _unmarked(path)
+        found = getattr(_imported(path, module_name), name, None)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the handler {path} cannot be imported: there is no module {error.name!r}. Start the service with "
             "--hooks-path FOLDER, or set PYTHONPATH"
         ) from None
-    except (Exception, SystemExit) as error:
-        raise ConfigurationError(f"importing the handler {path} raised {type(error).__name__}") from error
     if found is None:
         raise ConfigurationError(f"the module of the handler {path} has nothing of that name")
     if not isinstance(getattr(found, MARK, None), dict):
-        raise ConfigurationError(
-            f"{path} is not marked as a handler: put @handler(...) of onceward.messaging.inbox above it. Only marked "
-            "functions are run"
-        )
+        raise _unmarked(path)
     return inspect_handler(found)
+
+
+def _imported(path: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"importing the handler {path} raised {type(error).__name__}") from error
+
+
+def _unmarked(path: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} is not marked as a handler: put @handler(...) of onceward.messaging.inbox above it. Only marked "
+        "functions are run, and a module is imported only if its source has the mark"
+    )
 
 
 def _check(options: Mapping[str, Any]) -> None:

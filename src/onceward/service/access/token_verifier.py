@@ -81,11 +81,13 @@ class Caller(NamedTuple):
         environment: str | None = None,
         tenant: str | None = None,
         database: str | None = None,
+        whole_tenant: bool = False,
     ) -> None:
         """
         Refuse what this caller may not do. Asked before anything is looked up, so it tells nothing about what is there.
 
-        `environment`, `tenant` and `database` are those of the resource.
+        `environment`, `tenant` and `database` are those of the resource; `whole_tenant` is for what belongs to no one
+        database, where a token that has a list of databases has no business.
         """
         if environment is not None and environment != self.environment:
             raise Forbidden(
@@ -95,6 +97,11 @@ class Caller(NamedTuple):
             raise Forbidden("this token belongs to another tenant")
         if database is not None and self.databases is not None and database not in self.databases:
             raise Forbidden("this token is not for this database; use one whose list has it")
+        if whole_tenant and self.databases is not None:
+            raise Forbidden(
+                f"this token is only for the databases {', '.join(self.databases)[:200]}, and this belongs to the "
+                "whole tenant; use a token without a list of databases"
+            )
         if _RANK[Role(role)] > _RANK[self.role]:
             raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
 

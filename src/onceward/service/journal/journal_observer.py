@@ -45,7 +45,8 @@ class JournalObserver:
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
-            tool=f"{request.method} {request.url.path[:PATH_MAX]}",
+            # As it was routed: `request.url` is made from the header Host, too.
+            tool=f"{request.method} {str(request.scope['path'])[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
             digest=_digest(request, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )

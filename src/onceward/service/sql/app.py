@@ -45,7 +45,13 @@ from onceward.service.sql.metering import Metering, Run, refuse_writes
 from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application, pending_or_refused
+from onceward.service.web.endpoints import (
+    ApiEndpoint,
+    EndpointResource,
+    EndpointResponse,
+    build_application,
+    pending_or_refused,
+)
 from onceward.service.web.service_contract import AppContract
 
 GROUP = "SQL"
@@ -169,8 +175,11 @@ class SqlApp:
         """The table."""
         path = f"{DATABASES}/{{namespace}}/{{database}}"
         named = {"path.database": {"pattern": NAME_PATTERN, "maxLength": NAME_CHARACTERS_MAX}}
-        runs: dict[str, Any] = {"keyed": True, "refusals": RUNS, "bounds": {**named, **self._bounds()}}
-        kept: dict[str, Any] = {"refusals": KEPT, "bounds": named}
+        one = EndpointResource.DATABASE
+        runs: dict[str, Any] = {
+            "about": one, "keyed": True, "refusals": RUNS, "bounds": {**named, **self._bounds()},
+        }  # fmt: skip
+        kept: dict[str, Any] = {"about": one, "refusals": KEPT, "bounds": named}
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
@@ -178,9 +187,9 @@ class SqlApp:
             ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
                         BatchResponse, BatchRequest, example={"statements": [example]}, **runs),
             ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse,
-                        refusals=(*KEPT, DatabaseUnknown), bounds=named),
+                        about=one, refusals=(*KEPT, DatabaseUnknown), bounds=named),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
-                        DatabasesResponse),
+                        DatabasesResponse, about=EndpointResource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201),
                         refusals=(*KEPT, QuotaExceeded), bounds=named),
@@ -303,15 +312,13 @@ class SqlApp:
     def _account(self, call: ApiCall) -> Account:
         return self._authenticator.accounts.of_tenant(call.caller.tenant)
 
-    def _namespace(self, call: ApiCall, database: str | None = None) -> str:
-        """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
-        tenant = call.path("namespace")
-        call.caller.require(tenant=tenant, database=database)
-        return namespace_of(call.caller.environment, tenant)
+    def _namespace(self, call: ApiCall) -> str:
+        """The engine's namespace: the caller's own tenant (`EndpointResource` sees to it), in its environment."""
+        return namespace_of(call.caller.environment, call.caller.tenant)
 
     def _database_of(self, call: ApiCall) -> tuple[str, str]:
         database = call.path("database")
-        return self._namespace(call, database), check_name(database, "database")
+        return self._namespace(call), check_name(database, "database")
 
     def _identity(self, call: ApiCall, database: str) -> Identity | None:
         found = call.identity(self._profile)

@@ -42,6 +42,8 @@ from onceward.service.sql.requests import (
     TableInfo,
     build_request,
 )
+from onceward.service.sql.sqlite_version import check_sqlite_version
+from onceward.service.sql.worker_sandbox import AUTO, SandboxOptions, SandboxReport, WorkerSandbox
 from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2
@@ -129,13 +131,17 @@ class SqliteEngine:
         slow: int = SLOW,
         environment: Environment = REAL,
         worker_command: Sequence[str] = COMMAND,
+        sandbox: SandboxOptions = AUTO,
         seal: TenantKeys | None = None,
         sealed_only: bool = False,
         **terms: Unpack[KeyTerms],
     ) -> None:
         options = key_options(terms)
         Gate("memory://", scope="terms", **options).close()  # Refuses here what every request would be refused for.
+        check_sqlite_version()
         self._folder = DatabaseFolder(Path(folder))
+        held = WorkerSandbox(self._folder.root, sandbox)
+        held.prepare()
         self._limits = limits
         self._environment = environment
         self._closed = False
@@ -145,7 +151,9 @@ class SqliteEngine:
         kinds = [(queue, "writer") for queue in lanes.writes]
         kinds += [(lanes.reads, "reader")] * readers + [(lanes.slow, "slow")] * slow
         self._supervisors = [
-            WorkerSupervisor(queue, lanes, limits, {**settings, "role": role}, environment, command=worker_command)
+            WorkerSupervisor(
+                queue, lanes, limits, {**settings, "role": role}, environment, command=worker_command, sandbox=held
+            )
             for queue, role in kinds
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -218,6 +226,15 @@ class SqliteEngine:
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are, by name."""
         return await asyncio.get_running_loop().run_in_executor(None, self._folder.databases, namespace)
+
+    async def start(self) -> SandboxReport:
+        """
+        Start a worker now, and say what holds it in; `ConfigurationError` if that is less than required.
+
+        Without this, workers start with the first request.
+        """
+        await self._ask(_Asked("onceward", "ping", None), "ping", mode="read")
+        return next(one.confined for one in self._supervisors if one.confined is not None)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.gate.seal_keys import import_ciphers
 from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
 from onceward.runtime.environment import REAL
@@ -42,6 +42,7 @@ from onceward.service.sql.tenant_database import (
 )
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
 from onceward.service.sql.worker_errors import NotRun, SliceUsed, to_wire
+from onceward.service.sql.worker_sandbox import enter_sandbox
 
 Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 
@@ -173,6 +174,10 @@ class DatabaseReader:
         self._meter.group_ended()
         return outcomes
 
+    def ping(self, _path: Path, _growth: int | None = None) -> bool:
+        """Nothing to do: the worker is there."""
+        return True
+
     def tables(self, path: Path, _growth: int | None = None) -> list[Any]:
         """What is in a database."""
         return self.databases.get(path).session.look(read_tables)
@@ -230,20 +235,26 @@ def serve(link: socket.socket, page: int) -> None:
     slow = told["role"] == "slow"
     if slow:
         lower_priority()
+    try:
+        sandbox = enter_sandbox(told.get("sandbox"))  # Before the first thread: another one would not be held in.
+    except ConfigurationError as error:
+        link.sendall(pack({"error": to_wire(error)}))
+        return
     timer = StatementTimer(REAL)
     settings = WorkerSettings(limits, {"timer": timer, "quick": not slow})
-    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), timer.clock)
+    meter = RequestMeter(ProgressPage(page, REAL.process_cpu_seconds), timer.clock)
     workers: Workers = {}
     if told["role"] in ("writer", "slow"):
         workers["write"] = DatabaseWriter(settings, told["options"], meter)
     if told["role"] in ("reader", "slow"):
         workers["read"] = DatabaseReader(settings, meter)
-    link.sendall(pack({"ready": os.getpid()}))
+    link.sendall(pack({"ready": os.getpid(), "sandbox": sandbox.report}))
     with suppress(EOFError):
         while True:
             order = read_frame(stream)
+            order["path"] = sandbox.inside(order["path"])
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
-            extend_cpu_limit(limits, REAL.cpu_seconds())
+            extend_cpu_limit(limits, REAL.process_cpu_seconds())
             meter.begin(order["group"], max(len(requests), 1))
             link.sendall(b"".join(_response_frames(workers[order["mode"]], order, requests, meter)))
     for worker in workers.values():

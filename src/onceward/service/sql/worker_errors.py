@@ -12,6 +12,9 @@ from onceward._core import errors as core_errors
 from onceward._core.errors import OncewardError
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
+TEXT_MAX = 500
+"""Characters of each text of an error that leaves a worker."""
+
 
 class NotReplayed(OncewardError):
     """Nothing ran under this key yet, and nothing new may run."""
@@ -55,9 +58,14 @@ _PLAIN: dict[str, type[OncewardError]] = {
 def to_wire(error: OncewardError) -> dict[str, Any]:
     """An error as data."""
     if isinstance(error, SqlError):
-        return {"sql": error.document(), "wait": error.retry_after_seconds}
+        return {"sql": _bounded(error.document()), "wait": error.retry_after_seconds}
     name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _PLAIN), "StoreUnavailable")
-    return {"name": name, "message": str(error), "wait": error.retry_after_seconds}
+    return {"name": name, "message": str(error)[: 4 * TEXT_MAX], "wait": error.retry_after_seconds}
+
+
+def _bounded(document: dict[str, Any]) -> dict[str, Any]:
+    """An error is not a way to read rows: SQLite quotes values in some, and names can be as long as a statement."""
+    return {name: one[:TEXT_MAX] if isinstance(one, str) else one for name, one in document.items()}
 
 
 def from_wire(document: dict[str, Any]) -> OncewardError:

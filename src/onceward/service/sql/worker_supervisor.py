@@ -26,7 +26,7 @@ from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
 from onceward.service.sql.frame_reader_async import read_frame_async
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
@@ -39,6 +39,7 @@ from onceward.service.sql.worker_channel import (
     packed,
 )
 from onceward.service.sql.worker_errors import from_wire
+from onceward.service.sql.worker_sandbox import SandboxReport, WorkerSandbox
 
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")
 START_SECONDS = 60.0
@@ -75,6 +76,7 @@ class WorkerSupervisor:
         environment: Environment,
         *,
         command: Sequence[str] = COMMAND,
+        sandbox: WorkerSandbox,
     ) -> None:
         self._queue = queue
         self._lanes = lanes
@@ -86,12 +88,15 @@ class WorkerSupervisor:
         self._environment = environment
         self._together = 1 if queue is lanes.reads else limits.group_length
         self._command = command
+        self._sandbox = sandbox
+        self.confined: SandboxReport | None = None
+        """What holds the worker in, as it said when it was ready."""
         self._groups = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._progress: ProgressPage | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._turn: Turn | None = None
+        self._turn: WorkerTurn | None = None
         """What the worker is doing."""
         self._used = 0.0
         """Processor time of the turn, as far as it is known."""
@@ -151,7 +156,7 @@ class WorkerSupervisor:
         if self._process is None:
             try:
                 await self._start()
-            except StoreUnavailable as error:
+            except OncewardError as error:
                 for job in jobs:
                     job.fail(error)
                 return
@@ -322,9 +327,13 @@ class WorkerSupervisor:
             handles = (theirs.fileno(), page.fileno())
             self._process = await loop.run_in_executor(None, self._spawn, handles)
         self.started += 1
-        self._writer.write(pack(self._settings))
+        self._writer.write(pack({**self._settings, "sandbox": self._sandbox.orders()}))
         async with asyncio.timeout(START_SECONDS):
-            await read_frame_async(self._reader)
+            told = await read_frame_async(self._reader)
+        if "error" in told:  # It cannot be held in as it must be, and no other one could.
+            await self._stop(kill=True)
+            raise from_wire(told["error"])
+        self.confined = SandboxReport(*told["sandbox"])
 
     def _spawn(self, handles: tuple[int, int]) -> subprocess.Popen[bytes]:
         """A new program and not a fork: nothing of this process is in it but two handles."""
@@ -333,6 +342,8 @@ class WorkerSupervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=handles,
+            env=self._sandbox.environment(),
+            cwd="/",
             start_new_session=True,  # Ctrl-C is for the engine, which then ends its workers in good order.
         )
 

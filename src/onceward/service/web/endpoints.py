@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,12 +39,14 @@ from onceward._core.errors import (
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.protocol.errors import ResourceNotFound
 from onceward.protocol.usage_header import USAGE_HEADER
-from onceward.service.access import Role
+from onceward.service.access import Caller, Role
 from onceward.service.access.accounts import Account
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
+from onceward.service.web.json_shape import check_shape
 from onceward.service.web.problems import (
     HeadTooLarge,
     InternalError,
@@ -84,6 +87,19 @@ class Parameter(NamedTuple):
     location: str = "query"
 
 
+class EndpointResource(StrEnum):
+    """What an endpoint is about, and so which tokens may call it, whatever their role."""
+
+    DATABASE = "database"
+    """One database, named in the path: `{namespace}` and `{database}`."""
+    DATABASES = "databases"
+    """The databases of `{namespace}` that the token is for; the endpoint leaves the others out."""
+    ACCOUNT = "account"
+    """Figures of the tenant's account, without any names: for every token of the tenant."""
+    TENANT = "tenant"
+    """Anything else of the tenant's: not for tokens that have a list of databases."""
+
+
 class ApiEndpoint(NamedTuple):
     """One address and method."""
 
@@ -95,6 +111,8 @@ class ApiEndpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
+    about: EndpointResource = EndpointResource.TENANT
+    """What it is about: unless it says so, it is not for tokens of single databases."""
     signed: bool = False
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     public: bool = False
@@ -203,6 +221,7 @@ class _Handler:
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
+            _check_resource(caller, endpoint, request.path_params)
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint, self._authenticator.account_of(caller), held)
             call = ApiCall(request, caller, body, size)
@@ -248,12 +267,26 @@ class _Handler:
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
+    if len(read) > HEAVY_BYTES:
+        check_shape(read)
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
 def _is_ambiguous(request: Request) -> bool:
     """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
     return "transfer-encoding" in request.headers and "content-length" in request.headers
+
+
+def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:
+    """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
+    if endpoint.about is EndpointResource.TENANT:
+        caller.require(whole_tenant=True)
+    elif endpoint.about is EndpointResource.ACCOUNT:
+        return
+    elif endpoint.about is EndpointResource.DATABASES:
+        caller.require(tenant=names["namespace"])
+    else:
+        caller.require(tenant=names["namespace"], database=names["database"])
 
 
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:

@@ -49,6 +49,7 @@ _WORD = re.compile(r":(\w+)")
 _WORDS = {
     "{lock}": "FOR UPDATE",
     "{free}": "FOR UPDATE SKIP LOCKED",
+    "{bytes}": 'COLLATE "C"',
     "{turn}": "pg_advisory_xact_lock(hashtextextended(CAST(:turn AS text), 0))",
 }
 

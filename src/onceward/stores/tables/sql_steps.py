@@ -8,6 +8,7 @@ in what SQLite and PostgreSQL have in common, with a few words that a driver rep
     :now     the database's time, in microseconds since 1970 (PostgreSQL: the server's; SQLite: the host's)
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
     {free}   the same, but leave out rows that somebody else holds
+    {bytes}  behind a text that a range is taken of: compare its bytes, and not by the rules of the database's language
     {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
 Steps are driven by `onceward.runtime.flow_driver.drive_steps`. What a caller asks for is a flow over `Transact` and

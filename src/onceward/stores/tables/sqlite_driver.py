@@ -153,7 +153,7 @@ def translate_sql(sql: Sql, environment: Environment) -> tuple[str, dict[str, An
     values = dict(sql.values)
     if _NOW.search(sql.text):
         values["now"] = environment.wall_us()
-    return sql.text.replace("{lock}", "").replace("{free}", "").replace("{turn}", "1"), values
+    return sql.text.replace("{lock}", "").replace("{free}", "").replace("{bytes}", "").replace("{turn}", "1"), values
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path, *, create: bool) -> None:
