@@ -177,7 +177,7 @@ class Served:
         raw: bytes | None = None,
     ) -> Heard:
         """One call. `token=""` sends none; `raw` sends these bytes."""
-        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=60)
         body = raw if raw is not None else json.dumps(document).encode() if document is not None else None
         sent = {} if token == "" else {"Authorization": f"Bearer {self.token if token is None else token}"}
         if body is not None:

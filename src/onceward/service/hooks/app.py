@@ -26,6 +26,7 @@ from onceward._core.errors import (
     OncewardError,
     QuotaExceeded,
     RateLimitError,
+    SealKeyMissing,
     SignatureInvalid,
     SourceUnknown,
     SourceUnready,
@@ -47,7 +48,7 @@ GROUP = "Hooks"
 PATH = "/hooks/{source}"
 RECEIVES: tuple[type[OncewardError], ...] = (
     *(SignatureInvalid, SourceUnknown, SourceUnready, EventInvalid, BodyTooLarge, RateLimitError),
-    *(StoreUnavailable, StoreContended, StoreFull),
+    *(StoreUnavailable, StoreContended, StoreFull, SealKeyMissing),
 )
 SHORT_BYTES = 65_536
 """A body that is read from any address: most events are far shorter, and the server has read as much already."""

@@ -21,6 +21,7 @@ from onceward._core.errors import (
     KeyMissing,
     OncewardError,
     QuotaExceeded,
+    SealKeyMissing,
     StoreContended,
     StoreFull,
 )
@@ -60,7 +61,9 @@ GROUP = "Balance"
 PACSPACE = PROFILES["pacspace"]
 DELTA_RECORDS = 2
 """A delta, and the record of its key or its reference."""
-KEYED: tuple[type[OncewardError], ...] = (KeyMissing, Expired, QuotaExceeded, StoreContended, StoreFull)
+KEYED: tuple[type[OncewardError], ...] = (
+    *(KeyMissing, Expired, QuotaExceeded, StoreContended, StoreFull, SealKeyMissing),
+)
 BOOKS: tuple[type[OncewardError], ...] = (
     *KEYED,
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, DeltaRefused, CustomerUnknown, DeltaUnknown),

@@ -22,6 +22,7 @@ from onceward._core.errors import (
     KeyInvalid,
     KeyMissing,
     OncewardError,
+    SealKeyMissing,
     StoreContended,
     StoreFull,
 )
@@ -45,7 +46,7 @@ DATABASES_MAX = 100
 """Databases that are searched for one key or digest: each is a file to open."""
 DIGEST_DIGITS = 12
 WRONG_AFTER = "after is not valid: send what the page before ended with"
-DECIDES: tuple[type[OncewardError], ...] = (AlreadySettled, IllegalMove, StoreContended, StoreFull)
+DECIDES: tuple[type[OncewardError], ...] = (AlreadySettled, IllegalMove, StoreContended, StoreFull, SealKeyMissing)
 """What a decision may be refused with."""
 ID_DIGITS = frozenset("0123456789abcdef")
 
@@ -185,9 +186,9 @@ class RecordsApp:
         path = "/v1/records/{id}"
         return [
             ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
-                     parameters=query, refusals=(DatabaseUnknown, KeyInvalid, KeyMissing)),
+                     parameters=query, refusals=(DatabaseUnknown, KeyInvalid, KeyMissing, SealKeyMissing)),
             ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN,
-                     parameters=(database,), refusals=(DatabaseUnknown,)),
+                     parameters=(database,), refusals=(DatabaseUnknown, SealKeyMissing)),
             ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
                      RecordResponse, HappenedRequest, role=Role.ADMIN,
                      example={"result": {"id": "ch_1"}}, refusals=DECIDES),

@@ -23,6 +23,7 @@ from onceward._core.errors import (
     OncewardError,
     OutcomeUnknown,
     QuotaExceeded,
+    SealKeyMissing,
 )
 from onceward._core.keys import ENVIRONMENTS
 from onceward.http.server.profile import PROFILES, Profile
@@ -57,7 +58,10 @@ GROUP = "SQL"
 PERSQL = PROFILES["persql"]
 KEPT: tuple[type[OncewardError], ...] = (NameInvalid, EngineClosed, SqlError)
 """What anything that reaches a database may be refused with."""
-RUNS: tuple[type[OncewardError], ...] = (*KEPT, DatabaseUnknown, OutcomeUnknown, QuotaExceeded, BalanceExhausted)
+RUNS: tuple[type[OncewardError], ...] = (
+    *(*KEPT, DatabaseUnknown, OutcomeUnknown, QuotaExceeded, BalanceExhausted),
+    SealKeyMissing,
+)
 """What a statement may be refused with."""
 DATABASES_MAX = 10_000
 """Databases that a tenant may have, unless its quota says otherwise."""
@@ -187,7 +191,8 @@ class SqlApp:
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse, about=EndpointResource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
-                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201), **kept),
+                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201),
+                        refusals=(*KEPT, QuotaExceeded), bounds=named),
             ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
                         DropDatabaseResponse, role=Role.ADMIN, **kept),
         ]  # fmt: skip
