@@ -26,7 +26,7 @@ STEP = {"Plan-Key": "p", "Plan-Step": "s"}
 @contextmanager
 def service_with(folder: Path, *flags: str) -> Iterator[Served]:
     """A service whose statements may be stopped for minutes before anybody looks after them."""
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     service = Served.started(folder, "--statement-seconds", "600", "--writers", "1", *flags)
     try:
         yield service

@@ -36,7 +36,13 @@ from onceward.gate.record_view import RecordView, view
 from onceward.protocol.errors import DatabaseUnknown, ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
+from onceward.service.web.endpoints import (
+    ApiEndpoint,
+    EndpointResource,
+    EndpointResponse,
+    Parameter,
+    build_application,
+)
 from onceward.service.web.problems import RequestMalformed
 from onceward.service.web.service_contract import AppContract
 
@@ -186,8 +192,10 @@ class RecordsApp:
         path = "/v1/records/{id}"
         return [
             ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
+                     about=EndpointResource.RECORDS,
                      parameters=query, refusals=(DatabaseUnknown, KeyInvalid, KeyMissing, SealKeyMissing)),
             ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN,
+                     about=EndpointResource.RECORDS,
                      parameters=(database,), refusals=(DatabaseUnknown, SealKeyMissing)),
             ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
                      RecordResponse, HappenedRequest, role=Role.ADMIN,

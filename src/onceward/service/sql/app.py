@@ -192,7 +192,7 @@ class SqlApp:
                         DatabasesResponse, about=EndpointResource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201),
-                        refusals=(*KEPT, QuotaExceeded), bounds=named),
+                        about=one, refusals=(*KEPT, QuotaExceeded), bounds=named),
             ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
                         DropDatabaseResponse, role=Role.ADMIN, **kept),
         ]  # fmt: skip

@@ -94,6 +94,8 @@ class EndpointResource(StrEnum):
     """One database, named in the path: `{namespace}` and `{database}`."""
     DATABASES = "databases"
     """The databases of `{namespace}` that the token is for; the endpoint leaves the others out."""
+    RECORDS = "records"
+    """Records in the databases that the token is for; for a token with a list, the endpoint leaves out all others."""
     ACCOUNT = "account"
     """Figures of the tenant's account, without any names: for every token of the tenant."""
     TENANT = "tenant"
@@ -281,7 +283,7 @@ def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, s
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
     if endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
-    elif endpoint.about is EndpointResource.ACCOUNT:
+    elif endpoint.about in (EndpointResource.ACCOUNT, EndpointResource.RECORDS):
         return
     elif endpoint.about is EndpointResource.DATABASES:
         caller.require(tenant=names["namespace"])
