@@ -122,8 +122,8 @@ migrate-million: $(STAMP) ## A million rows get keys beside writers, killed at e
 	MIGRATE_ROWS=$(or $(MIGRATE_ROWS),1000000) MIGRATE_EVERY=1 $(BIN)/python -m pytest -q -rP -p no:randomly tests/migrate/test_migrate_kills.py
 
 .PHONY: soak
-soak: $(STAMP) ## Fifty clients retry while the service is killed every few seconds: lost=0 doubled=0 (SOAK_SECONDS=180)
-	$(BIN)/python -m soak --seconds $(or $(SOAK_SECONDS),180) $(SOAK)
+soak: $(STAMP) ## Clients retry while the service is killed: lost=0 doubled=0; then attackers beside honest tenants (SOAK_SECONDS=180)
+	$(BIN)/python -m soak --seconds $(or $(SOAK_SECONDS),180) $(or $(SOAK),--scenario all)
 
 .PHONY: bench
 bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)

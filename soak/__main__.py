@@ -1,9 +1,14 @@
 """
-Fifty clients retry while the service is killed with `kill -9`: nothing acknowledged is lost, nothing is done twice.
+Two scenarios. `kills`: fifty clients retry while the service is killed with `kill -9`: nothing acknowledged is lost,
+nothing is done twice. `neighbours`: eight attackers beside two honest tenants, who must hardly notice.
 
-    python -m soak                     three minutes
+    python -m soak                                      kills, three minutes
     python -m soak --seconds 15
-    python -m soak --keys new          the control: a new key for every attempt; must end with doubled > 0 and exit 1
+    python -m soak --keys new                           its control: a new key for every attempt; must end with
+                                                        doubled > 0 and exit 1
+    python -m soak --scenario neighbours                attackers, three minutes
+    python -m soak --scenario neighbours --accounts off its control: nobody's use is limited; must exit 1
+    python -m soak --scenario all                       both
 
 See docs/how-to/soak-the-service.md.
 """
@@ -17,7 +22,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from soak.neighbours import report as neighbours
+from soak.neighbours.attacks import ATTACKS
+from soak.neighbours.rounds import Neighbours
+from soak.neighbours.rounds import Settings as NeighbourSettings
 from soak.running import Outcome, Settings, Soak
 from soak.subject import Keys
 from soak.subjects import SUBJECTS
@@ -26,22 +36,48 @@ BUILD = Path(__file__).resolve().parent.parent / "build"
 SHOWN = 5
 
 
-def parse(arguments: Sequence[str] | None = None) -> Settings:
+class Chosen(NamedTuple):
+    """What the command line says."""
+
+    kills: Settings | None
+    neighbours: NeighbourSettings | None
+
+
+def parse(arguments: Sequence[str] | None = None) -> Chosen:
     """From the command line."""
-    defaults = Settings()
+    defaults, beside = Settings(), NeighbourSettings()
     parser = argparse.ArgumentParser(prog="python -m soak", description="Clients retry while what they call is killed.")
-    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="how long (default 180)")
-    parser.add_argument("--clients", type=int, default=defaults.clients, help="how many (default 50)")
-    parser.add_argument("--every", type=float, default=defaults.every, help="seconds between kills (default 3)")
-    parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="SUBJECT")
-    parser.add_argument(
+    parser.add_argument("--scenario", choices=("kills", "neighbours", "all"), default="kills")
+    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="how long, either (default 180)")
+    kills = parser.add_argument_group("kills")
+    kills.add_argument("--clients", type=int, default=defaults.clients, help="how many (default 50)")
+    kills.add_argument("--every", type=float, default=defaults.every, help="seconds between kills (default 3)")
+    kills.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="SUBJECT")
+    kills.add_argument(
         "--keys", type=Keys, default=Keys.KEPT, choices=list(Keys), metavar="kept|new|none", help="new, none: controls"
     )
-    parser.add_argument("--seed", type=int, default=1, help="which answers are thrown away, and when to kill")
+    kills.add_argument("--seed", type=int, default=1, help="which answers are thrown away, and when to kill")
+    others = parser.add_argument_group("neighbours")
+    others.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS), metavar="ATTACK")
+    others.add_argument("--rate", type=float, default=beside.rate, help="requests a second of a tenant (default 16)")
+    others.add_argument("--pairs", type=int, default=beside.pairs, help="rounds of each kind (default 6)")
+    others.add_argument("--ratio", type=float, default=beside.ratio_max, help="of p99, at most (0: not judged)")
+    others.add_argument("--accounts", choices=("on", "off"), default="on", help="off: the control")
     chosen = parser.parse_args(arguments)
-    if chosen.seconds <= 0 or chosen.clients < 1 or chosen.every <= 0:
-        parser.error("--seconds, --clients and --every are above zero")
-    return Settings(chosen.seconds, chosen.clients, chosen.every, tuple(chosen.only), chosen.keys, chosen.seed)
+    if min(chosen.seconds, chosen.clients, chosen.every, chosen.rate, chosen.pairs) <= 0:
+        parser.error("--seconds, --clients, --every, --rate and --pairs are above zero")
+    killing = Settings(chosen.seconds, chosen.clients, chosen.every, tuple(chosen.only), chosen.keys, chosen.seed)
+    attacking = NeighbourSettings(
+        pairs=chosen.pairs,
+        seconds=chosen.seconds / (2 * chosen.pairs),
+        rate=chosen.rate,
+        attacks=tuple(chosen.attacks),
+        accounts=chosen.accounts == "on",
+        ratio_max=chosen.ratio,
+    )
+    return Chosen(
+        killing if chosen.scenario != "neighbours" else None, attacking if chosen.scenario != "kills" else None
+    )
 
 
 def report(outcome: Outcome) -> None:
@@ -83,20 +119,48 @@ def report(outcome: Outcome) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Soak; 1 if anything was lost or doubled, or if memory grew."""
-    settings = parse(arguments)
+    """Soak; 1 if anything did not hold."""
+    chosen = parse(arguments)
+    held = True
+    if chosen.kills is not None:
+        held = _soak_kills(chosen.kills)
+    if chosen.neighbours is not None:
+        held = _soak_neighbours(chosen.neighbours) and held
+    return 0 if held else 1
+
+
+def _soak_kills(settings: Settings) -> bool:
+    """Whether nothing was lost or doubled, and memory did not grow."""
     print(
         f"# soak: {settings.clients} clients, {settings.seconds:g} s, a kill -9 every {settings.every:g} s or so, "
         f"subjects {', '.join(settings.subjects)}, keys {settings.keys.value}",
         flush=True,
     )
     logging.getLogger("onceward").setLevel(logging.ERROR)  # The clients tell of every attempt that a kill has ended.
-    # Next to the project and not in the system's temporary folder, which may be in memory.
-    BUILD.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="soak-", dir=BUILD) as folder:
+    with _folder() as folder:
         outcome = asyncio.run(Soak(settings, Path(folder)).run())
     report(outcome)
-    return 0 if outcome.holds else 1
+    return outcome.holds
+
+
+def _soak_neighbours(settings: NeighbourSettings) -> bool:
+    """Whether the honest tenants have hardly noticed the attackers."""
+    print(
+        f"# soak: {settings.pairs} rounds of {settings.seconds:g} s beside honest neighbours and {settings.pairs} "
+        f"beside attackers ({', '.join(settings.attacks)}), in turn; {settings.rate:g} requests a second of each "
+        f"tenant; accounts {'on' if settings.accounts else 'off'}",
+        flush=True,
+    )
+    with _folder() as folder:
+        outcome = asyncio.run(Neighbours(settings, Path(folder)).run())
+    neighbours.report(outcome)
+    return outcome.holds
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Next to the project and not in the system's temporary folder, which may be in memory."""
+    BUILD.mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="soak-", dir=BUILD)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,11 @@ class Managed:
         return f"http://127.0.0.1:{self._port}"
 
     @property
+    def pid(self) -> int:
+        """Its process; 0 if there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
     def log(self) -> Path:
         """What it has said, over all its lives."""
         return self.folder / f"{self.name}.log"

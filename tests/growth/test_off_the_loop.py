@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -15,7 +16,10 @@ from onceward import AsyncGate
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.server.request_fingerprint import RequestFingerprint
 from onceward.http.server.thread_offload import HEAVY_BYTES
+from onceward.runtime.environment import REAL
+from onceward.service.access import Accounts
 from onceward.service.web import endpoints
+from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, _Handler
 
 LONG = json.dumps({"text": "a" * HEAVY_BYTES}).encode()
@@ -76,7 +80,7 @@ class Said(msgspec.Struct):
     text: str
 
 
-@pytest.mark.fault("long-bodies-are-read-on-the-loop")
+@pytest.mark.fault("the-service-reads-long-bodies-on-the-loop")
 @pytest.mark.parametrize(("body", "on_the_loop"), [(SHORT, True), (LONG, False)], ids=["short", "long"])
 def test_the_service_reads_a_long_body_in_a_thread(
     body: bytes, on_the_loop: bool, monkeypatch: pytest.MonkeyPatch
@@ -100,10 +104,13 @@ def test_the_service_reads_a_long_body_in_a_thread(
         return {"type": "http.request", "body": body, "more_body": False}
 
     endpoint = ApiEndpoint("POST", "/", run, "Take it.", body=Said)
-    handler = _Handler([endpoint], None, 1_000_000, endpoints.PROFILES["default"])  # type: ignore[arg-type]
-    headers = [(b"content-type", b"application/json")]
+    accounts = Accounts(REAL.monotonic)
+    authenticator = Authenticator(None, None, accounts=accounts)  # type: ignore[arg-type]
+    handler = _Handler([endpoint], authenticator, 1_000_000, endpoints.PROFILES["default"])
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
-    taken, size = asyncio.run(handler._body(request, endpoint))
+    with ExitStack() as held:
+        taken, size = asyncio.run(handler._body(request, endpoint, accounts.of_tenant("acme"), held))
 
     assert (taken.text, size) == (json.loads(body)["text"], len(body))
     assert [one == threading.get_ident() for one in threads] == [on_the_loop]

@@ -32,8 +32,8 @@ BY_HAND = {
     "onceward.gate.commit_watcher.AsyncCommitWatcher | onceward.messaging.emitter.pacer.AsyncPacer": "a task, or a "
     "thread: when something is looked at or sent",
     "onceward.adapters.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
-    "onceward.adapters.django.* | onceward.adapters.sqlite3.*": "libraries of one colour: whoever awaits is "
-    "refused, or waits for short statements",
+    "onceward.adapters.django.* | onceward.adapters.sqlite3.* | onceward.service.sql.postgres.engine._Joiner.*": "of "
+    "one colour: whoever has the other is refused, or waits for short statements",
     "onceward.retry.shared_state_client.*": "carries what breakers and budgets say, in a thread or in a task",
     "onceward.stores.tables.runner.AsyncTablesRunner": "asks in the caller's thread, or in a few of its own; "
     "every shell stands on it",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.findings import Finding
 from onceward.lint.ignores import DASHES
 from onceward.lint.lint_run import LintReport, select_findings
@@ -14,7 +15,6 @@ from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import SourceFile
 from onceward.lint.sql.insert_judge import Judgement
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.sql_lint import CODES, SqlOptions, SqlReport, SqlText, check_sql, flattened, lint_migration
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lint_sql_support import HERE, look, migrate
 
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 
 SAMPLES = (HERE / "documents" / "samples.sql").read_text()
 MIGRATION = (HERE / "documents" / "migration.sql").read_text()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from lint_sql_support import look
 
+from onceward._core.sql_lexer import Dialect, tokens_of
 from onceward.lint.findings import Finding
 from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import read_source
 from onceward.lint.sql import parse_process
-from onceward.lint.sql.lexer import Dialect, tokens_of
 from onceward.lint.sql.parse_process import parse_elsewhere
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.schema import SqlSchema
@@ -146,7 +146,8 @@ class TestOtherProcess:
         import sys
 
         program = (
-            "from onceward.lint.sql.parse_process import limit_this_process as limit; import resource as r; limit();"
+            "from onceward.runtime.process_limits import limit_this_process as limit; import resource as r;"
+            "limit(address_bytes=3 << 30, processor_seconds=60);"
             "print(*(r.getrlimit(k)[0] for k in (r.RLIMIT_CORE, r.RLIMIT_FSIZE, r.RLIMIT_CPU, r.RLIMIT_AS)))"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}

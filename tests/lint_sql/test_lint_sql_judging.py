@@ -15,8 +15,8 @@ import pytest
 from lint_sql_support import look
 from psycopg.rows import tuple_row
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.insert_judge import Judgement
-from onceward.lint.sql.lexer import Dialect
 from servers.postgres import running, wanted
 
 PLAIN = "CREATE TABLE t (id {number}, k text NOT NULL, v text DEFAULT 'a')"

@@ -12,7 +12,7 @@ import pytest
 from lint_sql_support import look, schema_of
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.schema import SqlSchema, describe
 from onceward.lint.sql.schema_database import read_database
 from onceward.lint.sql.schema_files import ordered_files, without_down

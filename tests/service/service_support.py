@@ -6,13 +6,14 @@ import http.client
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from onceward.service.access import Access
@@ -40,6 +41,51 @@ class Heard:
         return str(self.document["code"])
 
 
+class PublishedLists(NamedTuple):
+    """The refusals that a service publishes, by endpoint."""
+
+    anywhere: list[dict[str, Any]]
+    endpoints: list[tuple[str, re.Pattern[str], list[dict[str, Any]]]]
+    operations: list[tuple[str, re.Pattern[str], set[tuple[int, str]]]]
+
+    def at(self, method: str, path: str) -> list[dict[str, Any]]:
+        """What may be refused at an address, as the contract says."""
+        found = [some for known, pattern, some in self.endpoints if known == method and pattern.fullmatch(path)]
+        return [*self.anywhere, *(one for some in found for one in some)]
+
+    def has(self, method: str, path: str, said: dict[str, Any]) -> bool:
+        """Whether this is published, both in the contract and in the OpenAPI document."""
+        path, method = path.partition("?")[0], "GET" if method == "HEAD" else method
+        if not any(one.items() >= said.items() for one in self.at(method, path)):
+            return False
+        described = [some for known, pattern, some in self.operations if known == method and pattern.fullmatch(path)]
+        return not described or any((said["status"], said["code"]) in some for some in described)
+
+
+def published_lists(contract: dict[str, Any], openapi: dict[str, Any]) -> PublishedLists:
+    """The lists of a contract, and of an OpenAPI document."""
+    endpoints, operations = [], []
+    for app in contract["apps"]:
+        for one in app["endpoints"]:
+            method, _, path = one.partition(" ")
+            endpoints.append((method, _path_pattern(path), app["refusals"]))
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            codes = {
+                (int(status), code)
+                for status, response in operation["responses"].items()
+                for kind, content in response["content"].items()
+                if kind == "application/problem+json"
+                for code in content["schema"]["allOf"][1]["properties"]["code"]["enum"]
+            }
+            operations.append((method.upper(), _path_pattern(path), codes))
+    return PublishedLists(contract["refusals"], endpoints, operations)
+
+
+def _path_pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{\w+\}", "[^/]*", path))
+
+
 @dataclass
 class Served:
     """A service in a process of its own."""
@@ -50,6 +96,7 @@ class Served:
     address: str
     token: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    _lists: PublishedLists | None = None
 
     @classmethod
     def started(
@@ -90,6 +137,12 @@ class Served:
         document = json.loads(told)
         return cls(folder, flags, process, document["address"], document["token"] or "", environment)
 
+    @classmethod
+    def limited(cls, folder: Path, limits: Mapping[str, float], *flags: str) -> Served:
+        """One whose tenants' SQL has other limits than the usual ones."""
+        script = Path(__file__).with_name("limited_service.py")
+        return cls.started(folder, *flags, program=(str(script), json.dumps(limits)))
+
     def again(self) -> Served:
         """The same service, started once more on the same folder."""
         again = Served.started(self.folder, *self.flags, **self.environment)
@@ -124,7 +177,7 @@ class Served:
         raw: bytes | None = None,
     ) -> Heard:
         """One call. `token=""` sends none; `raw` sends these bytes."""
-        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=60)
         body = raw if raw is not None else json.dumps(document).encode() if document is not None else None
         sent = {} if token == "" else {"Authorization": f"Bearer {self.token if token is None else token}"}
         if body is not None:
@@ -133,9 +186,39 @@ class Served:
             connection.request(method, path, body, {**sent, **(headers or {})})
             response = connection.getresponse()
             heard = {name.lower(): value for name, value in response.getheaders()}
-            return Heard(response.status, heard, response.read())
+            answer = Heard(response.status, heard, response.read())
         finally:
             connection.close()
+        self.check_is_published(method, path, answer)
+        return answer
+
+    def check_is_published(self, method: str, path: str, heard: Heard) -> None:
+        """Whatever a test does: what it is refused with is on the list that the service publishes for that address."""
+        if heard.headers.get("content-type") != "application/problem+json" or not heard.body:
+            return
+        document = heard.document
+        said = {name: document[name] for name in ("code", "status", "retry", "kind") if name in document}
+        if self._lists is None:
+            documents = [
+                self.call("GET", one, token="").document for one in ("/.well-known/idempotency", "/openapi.json")
+            ]
+            self._lists = published_lists(*documents)
+        if not self._lists.has(method, path, said) or heard.status != document["status"]:
+            raise AssertionError(f"{method} {path} answered {heard.status} {said}, which it does not publish")
+
+    def contract(self) -> dict[str, Any]:
+        """What it publishes about itself."""
+        document: dict[str, Any] = self.call("GET", "/.well-known/idempotency", token="").document
+        return document
+
+    def app_contract(self, name: str) -> dict[str, Any]:
+        """What one of its apps publishes."""
+        [found] = [one for one in self.contract()["apps"] if one["name"] == name]
+        return dict(found)
+
+    def sql_contract(self) -> dict[str, Any]:
+        """What it publishes about keys of SQL."""
+        return dict(self.app_contract("SQL")["keys"])
 
     def database(self, tenant: str = "demo", table: str = TABLE) -> str:
         """A new database with a table; its path."""
@@ -163,3 +246,9 @@ class Served:
         if made is None:
             raise RuntimeError("no such tenant")
         return made.issued.text
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    texts = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(number) for text in texts for number in text.split()]

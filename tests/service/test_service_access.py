@@ -367,6 +367,7 @@ class TestRunning:
             "released",
             *("emitted", "emitted_many", "closed", "derived", "receipted", "looked_up", "gaps_found"),
             "received",
+            "usage",
         }
         assert page.status == 200
         assert not re.search(rb"(?:src|href)\s*=\s*['\"]?(?:https?:)?//", page.body)

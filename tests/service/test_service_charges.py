@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from service_support import INSERT, Heard, Served
+from service_support import INSERT, Heard, Served, children
 
 from onceward.service.sql.limits import DEFAULT_LIMITS
 
@@ -157,12 +157,6 @@ def test_more_databases_than_open_files(served: Served) -> None:
     opened = [open_databases(pid) for pid in [served.process.pid, *children(served.process.pid)]]
     assert 0 < max(opened) <= DEFAULT_LIMITS.open_databases
     assert opened[0] == 0, "the service itself has none open"
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    texts = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [int(number) for text in texts for number in text.split()]
 
 
 def open_databases(pid: int) -> int:

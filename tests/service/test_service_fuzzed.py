@@ -16,7 +16,7 @@ from service_support import Served
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 OPERATIONS = ["query", "batch", "tables", "databases", "create", "drop", "listed", "shown", "reconciled", "released"]
 OPERATIONS += ["emitted", "emitted_many", "closed", "derived", "receipted", "looked_up", "gaps_found"]
-OPERATIONS += ["received"]
+OPERATIONS += ["received", "usage"]
 
 
 @pytest.fixture(scope="module")

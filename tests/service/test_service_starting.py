@@ -312,6 +312,7 @@ WRONG: dict[str, list[Any]] = {
     "worker_sandbox": ["on", ""], "worker_user": ["nobody-of-that-name"],
     "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
     "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
+    "in_flight": ["maybe", "", "400"], "in_flight_seconds": [0, "inf", "x"],
     "first_token": ["", " "],
     "send_seconds": [0, "x"], "connections": [0, -1, "x", 1.5], "connections_per_address": [0, "x"],
     "body_bytes": [0, 9_999_999, "x"], "body_bytes_per_tenant": [0, 9_999_999, "x"],

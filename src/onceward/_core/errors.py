@@ -133,7 +133,8 @@ class ScopeMissing(ConfigurationError):
 
 class KeyInvalid(OncewardError, RuntimeError):
     """
-    This is not a valid key. A key is 1 to 255 visible ASCII characters, and the same on every attempt.
+    This is not a valid key. A key is visible ASCII characters, at most as many as are published, and the
+    same on every attempt.
 
     A loop must not repeat it: the key stays what it is.
     """

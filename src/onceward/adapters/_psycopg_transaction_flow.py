@@ -44,7 +44,7 @@ from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 T = TypeVar("T")
 
 _NO_SAVEPOINT = "3B001"
-_NOT_LANDED, _NOT_OURS = "22012", "2201F"
+NOT_LANDED, NOT_OURS = "22012", "2201F"
 """
 Division by zero, root of a negative number: with these errors an ending statement stops the COMMIT sent after it.
 """
@@ -68,9 +68,9 @@ _OR_STOP = (
 """Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
 _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
-_END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
-_END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
-_ENDINGS = frozenset((_END_FRESH, _END))
+END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+_ENDINGS = frozenset((END_FRESH, END))
 _PEEK = (
     b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
     b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
@@ -189,13 +189,13 @@ class PsycopgTransactionFlow:
         """Put and commit in one round trip; if it does not land, roll back."""
         if self._has_ended():
             raise IllegalMove(TRANSACTION_ENDED)
-        ending = self._put(_END_FRESH if expect is None else _END, write, expect)
+        ending = self._put(END_FRESH if expect is None else END, write, expect)
         try:
             [[row], _] = yield from self._sent(ending, self._ending())
         except StatementFailed as failed:
-            if failed.number == 0 and failed.code == _NOT_OURS:
+            if failed.number == 0 and failed.code == NOT_OURS:
                 raise IllegalMove(TRANSACTION_ENDED) from None
-            if failed.number or failed.code != _NOT_LANDED:
+            if failed.number or failed.code != NOT_LANDED:
                 raise self._meaning(failed, committing=failed.number > 0) from failed.error
             return (yield from self._not_landed(write))
         self._opened.pop()

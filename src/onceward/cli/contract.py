@@ -27,6 +27,7 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.output import camel_case, print_json, print_text
 from onceward.cli.profile_output import print_profile
+from onceward.cli.service_output import print_service
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.gate.call_factory import PURGE_BATCH, SCAN_PAGE
 from onceward.http import PROFILES
@@ -59,6 +60,13 @@ def contract() -> dict[str, Any]:
 
 
 def _contract(args: argparse.Namespace) -> int:
+    if args.config is not None and not args.service:
+        raise exit_codes.UsageError("--config is the file of a service's settings: add --service, or leave it out")
+    if args.service:
+        if args.profile is not None:
+            raise exit_codes.UsageError("a service has profiles of its own: give --service or --profile, not both")
+        print_service(args.config, as_json=args.json)
+        return exit_codes.FINE
     if args.profile is not None:
         print_profile(args.profile, field_docs, as_json=args.json)
         return exit_codes.FINE
@@ -216,8 +224,19 @@ COMMANDS = (
                 "what an HTTP API with this profile promises: every field with its reason",
                 choices=sorted(PROFILES),
             ),
+            Argument(
+                "--service",
+                "what `onceward serve` publishes with the settings of --config and the environment",
+                action="store_true",
+            ),
+            Argument("--config", "with --service: a TOML file with settings", metavar="FILE"),
         ),
-        examples=("onceward contract", "onceward contract --json", "onceward contract --profile stripe"),
+        examples=(
+            "onceward contract",
+            "onceward contract --json",
+            "onceward contract --profile stripe",
+            "onceward contract --service --config serve.toml",
+        ),
         exit_codes=(exit_codes.FINE, exit_codes.USAGE),
         more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
     ),

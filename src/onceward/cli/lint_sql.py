@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceward._core.sql_lexer import Dialect
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.lint_report import FINDING_ARGUMENTS, settings_of, show_report
@@ -15,7 +16,6 @@ from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.text_tables import escape_invisible
 from onceward.lint.output import as_document
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
 
 if TYPE_CHECKING:
     from onceward.lint.findings import Finding

@@ -5,6 +5,7 @@ Which record a command is about: its id, its digest as logs and errors show it, 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from onceward._core.record import Record
 from onceward._core.store_protocols import Store
@@ -28,11 +29,22 @@ RECORD = (
 
 
 def find_record(store: Store, args: argparse.Namespace) -> Record:
-    """The record that was named."""
+    """The record of a store that was named."""
+    return one_record(
+        args, lambda scope, key: store.load(id_of_key(scope, key)), lambda digits: find_records(store, digits)
+    )
+
+
+def one_record(
+    args: argparse.Namespace,
+    by_key: Callable[[str, str], Record | None],
+    by_digits: Callable[[str], list[Record]],
+) -> Record:
+    """The record that was named, wherever it is looked for."""
     if args.id is None:
         if args.scope is None or args.key is None:
             raise exit_codes.UsageError("no record was named. Give its id or digest, or both --scope and --key")
-        found = store.load(id_of_key(args.scope, args.key))
+        found = by_key(args.scope, args.key)
         if found is None:
             raise exit_codes.NoSuchRecord(
                 "there is no record of that key in that scope: it was never claimed, or was forgotten"
@@ -42,7 +54,7 @@ def find_record(store: Store, args: argparse.Namespace) -> Record:
         raise exit_codes.UsageError(
             "it was named twice. Give the record's id or digest, or --scope and --key, but not both"
         )
-    candidates = find_records(store, args.id)
+    candidates = by_digits(args.id)
     if not candidates:
         raise exit_codes.NoSuchRecord(f"no record's id begins with {args.id}: it is in another store, or was forgotten")
     if len(candidates) > 1:

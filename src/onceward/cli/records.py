@@ -17,9 +17,17 @@ from onceward._core.record import Record, shown_state
 from onceward._core.store_protocols import Selection, Store
 from onceward._core.terms import DEFAULT_TERMS, apply_options
 from onceward.cli import exit_codes
-from onceward.cli.argument_types import count_up_to, id_digits, limit, read_json_argument, seconds
+from onceward.cli.argument_types import count_up_to, limit, read_json_argument, seconds
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, open_log, operator_of
+from onceward.cli.folder_records import (
+    FOLDER,
+    IN_FOLDER,
+    after_digits,
+    check_no_folder,
+    find_in_folder,
+    list_in_folder,
+)
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.record_output import print_record, record_document, record_table
 from onceward.cli.record_selection import RECORD, find_record
@@ -48,12 +56,19 @@ _EXAMPLE = "e9bb26a3a693"
 
 def _list(args: argparse.Namespace) -> int:
     """Show one page."""
+    if args.folder is not None:
+        found_there = list_in_folder(args)
+        return _print_page(found_there.records, found_there.after, args)
+    check_no_folder(args)
     with open_chosen_store(args) as store:
         # One more than asked for tells whether there are more. Results are not shown, so they are not kept either.
         matching = islice(_matching(store, args), args.limit + 1)
         found = [record._replace(result=None) for record in matching]
     page = found[: args.limit]
-    upcoming = page[-1].id.hex() if len(found) > len(page) else None
+    return _print_page(page, page[-1].id.hex() if len(found) > len(page) else None, args)
+
+
+def _print_page(page: list[Record], upcoming: str | None, args: argparse.Namespace) -> int:
     if args.json:
         print_json({"records": [record_document(one, with_result=False) for one in page], "next": upcoming})
         return exit_codes.FINE
@@ -68,7 +83,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _matching(store: Store, args: argparse.Namespace) -> Iterator[Record]:
     selection = Selection(scope=args.scope, unsettled=args.state in _UNSETTLED)
-    after = bytes.fromhex(args.after.ljust(ID_DIGITS, "f")) if args.after else b""
+    after = bytes.fromhex(after_digits(args.after).ljust(ID_DIGITS, "f")) if args.after else b""
     size = min(SCAN_PAGE, args.limit + 1) if args.state is None else SCAN_PAGE
     while page := store.scan(after, size, selection):
         # The mark of an erasure is no operation: there is nothing to see or to decide.
@@ -78,8 +93,11 @@ def _matching(store: Store, args: argparse.Namespace) -> Iterator[Record]:
 
 def _show(args: argparse.Namespace) -> int:
     """Show one record, with its result."""
-    with open_chosen_store(args) as store:
-        record = find_record(store, args)
+    if args.folder is not None:
+        record = find_in_folder(args)
+    else:
+        with open_chosen_store(args) as store:
+            record = find_record(store, args)
     print_record(record, as_json=args.json)
     return exit_codes.FINE
 
@@ -157,10 +175,15 @@ COMMANDS = (
             Argument("--scope", "only records of this scope", metavar="SCOPE"),
             Argument("--state", "only records in this state", metavar="STATE", choices=STATES),
             limit(LIST_MAX, 50),
-            Argument("--after", "begin after this id or digest", metavar="ID", type=id_digits),
+            Argument("--after", "begin after this id or digest, or where the page before said", metavar="ID"),
             STORE,
+            *IN_FOLDER,
         ),
-        examples=("onceward records list --state in_doubt", "onceward records list --scope live:acme --limit 20"),
+        examples=(
+            "onceward records list --state in_doubt",
+            "onceward records list --scope live:acme --limit 20",
+            "onceward records list --folder onceward-data --order age --older-than 3600",
+        ),
         exit_codes=exit_codes.TO_LIST,
         more="States: " + ", ".join(STATES) + "; the last three are derived from times.",
     ),
@@ -168,10 +191,11 @@ COMMANDS = (
         name="records show",
         summary="show one record, with its result",
         run=_show,
-        arguments=RECORD,
+        arguments=(*RECORD, FOLDER),
         examples=(
             f"onceward records show {_EXAMPLE}",
             "onceward records show --scope live:acme --key charge:order-17",
+            "onceward records show --folder onceward-data --scope live:acme:db:shop --key evt-1",
         ),
         exit_codes=exit_codes.TO_FIND,
     ),

@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from onceward._core.dead_letters import dead_letter_id, discard
 from onceward._core.errors import IllegalMove
-from onceward._core.keys import digest_of, record_id
+from onceward._core.keys import check_key, digest_of, record_id
 from onceward._core.operation import Found, NotFound
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Claimant, Record
 from onceward._core.store_protocols import Selection, Store
 from onceward._core.terms import DEFAULT_TERMS, Terms
-from onceward.gate.call_factory import KEY, CallFactory
+from onceward.gate.call_factory import KEY, STEP, CallFactory
 from onceward.gate.store_runner import run_on_store
 from onceward.runtime.environment import REAL, Environment
 
@@ -54,6 +54,12 @@ def id_of_key(scope: str, key: str) -> bytes:
     """The record id of a key in this scope."""
     call_factory = _factory_of(scope)
     return record_id(KEY, call_factory.scope, call_factory.stored_key(key))
+
+
+def id_of_step(scope: str, plan: str, step: str) -> bytes:
+    """The record id of a plan's step in this scope."""
+    call_factory = _factory_of(scope)
+    return record_id(STEP, call_factory.scope, call_factory.stored_key(plan), check_key(step))
 
 
 @lru_cache(maxsize=128)

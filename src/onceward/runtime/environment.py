@@ -35,7 +35,7 @@ class Environment:
         """Seconds on a clock that never goes back: for measuring how long this process has waited."""
         return time.monotonic()
 
-    def cpu_seconds(self) -> float:
+    def process_cpu_seconds(self) -> float:
         """Processor seconds that this process has used, all its threads together; Linux may tell a tick too few."""
         return time.process_time()
 

@@ -23,7 +23,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypedDict, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -31,42 +32,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.errors import (
-    AlreadySettled,
-    BalanceExhausted,
-    Forbidden,
-    IllegalMove,
-    OncewardError,
-    OutcomeUnknown,
-    QuotaExceeded,
-    TokenInvalid,
-)
+from onceward._core.errors import OncewardError, RateLimitError, StoreUnavailable
 from onceward._core.sealing import make_sealer
-from onceward._core.terms import apply_options
 from onceward.audit import SERVICE, Decision, DecisionLog, Operator
 from onceward.gate import Gate
 from onceward.gate.sealed_store import SealedStore
-from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
-from onceward.http.server.profile import PROFILES, Profile, profile
-from onceward.http.server.published_contract import contract_response
+from onceward.http.server.profile import PROFILES, profile
+from onceward.http.server.published_contract import document_response
 from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
-from onceward.protocol.errors import (
-    CustomerUnknown,
-    DatabaseUnknown,
-    DeltaRefused,
-    DeltaUnknown,
-    EngineClosed,
-    NameInvalid,
-    NothingToReceipt,
-    PeriodClosed,
-    PeriodNotOpen,
-    ReferenceReused,
-    ResourceNotFound,
-    SqlError,
-    VerificationPending,
-)
+from onceward.protocol.errors import ResourceNotFound
 from onceward.runtime.environment import REAL
 from onceward.service.access import (
     Accounts,
@@ -79,48 +55,34 @@ from onceward.service.access import (
     trusted_networks,
 )
 from onceward.service.access.access_tables import OtherUsage
-from onceward.service.decisions.app import GROUP as DECISIONS
 from onceward.service.decisions.app import DecisionsApp
 from onceward.service.first_token import NONE
-from onceward.service.hooks.app import GROUP as HOOKS
 from onceward.service.hooks.app import HooksApp
-from onceward.service.journal.app import GROUP as JOURNAL
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
-from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
+from onceward.service.network.http_protocol import HEAD_BYTES_MAX
 from onceward.service.private_folder import make_private_folder
-from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
 from onceward.service.seal import TenantSeal, open_tenant_seal
 from onceward.service.settings import DATABASES, Settings, store_url_of
-from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
+from onceward.service.sql.database_records import DatabaseRecords
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.statement_parser import only_reads
 from onceward.service.sql.worker_sandbox import SandboxOptions, SandboxReport
-from onceward.service.usage.app import GROUP as USAGE
 from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, strict_application
+from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
 from onceward.service.web.openapi import openapi_document, openapi_page
-from onceward.service.web.problems import (
-    HeadTooLarge,
-    InternalError,
-    MediaTypeUnsupported,
-    MethodNotAllowed,
-    Overloaded,
-    error_response,
-    log,
-    problem_page,
-    starlette_response,
-)
+from onceward.service.web.problems import error_response, log, problem_page, starlette_response
 from onceward.service.web.readiness import Readiness
+from onceward.service.web.service_contract import AppContract, all_refusals, service_contract
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
@@ -129,16 +91,6 @@ UPKEEP_SECONDS = 30.0
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-REFUSALS: tuple[type[OncewardError], ...] = (
-    *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError, Overloaded),
-    *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
-    *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
-    NothingToReceipt,
-)
-"""Errors besides those of the middleware. Each has a page, which the `type` of its problem document links to."""
 
 
 class Service(NamedTuple):
@@ -158,7 +110,7 @@ class Service(NamedTuple):
 @asynccontextmanager
 async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
-    url = store_url_of(settings)
+    url, limits = store_url_of(settings), limits_of(settings)
     make_private_folder(settings.folder)
     async with AsyncExitStack() as stack:
         seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
@@ -175,7 +127,6 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         usage: list[OtherUsage] = [partial(measure_usage, databases)]
         access = await _access(url, settings, usage)
         stack.push_async_callback(access.close)
-        limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = SqliteEngine(
             databases,
             limits=limits,
@@ -201,32 +152,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         observer = None if journal is None else JournalObserver(journal)
         accounts = _accounts(settings)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
-        chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
-        sql, records = (
-            SqlApp(engine, authenticator, profile=chosen, **_prices(settings)),
-            RecordsApp(store if sealer is None else SealedStore(store, sealer), authenticator, decision_log),
-        )
-        decided = DecisionsApp(decision_log, authenticator)
         inbox = await _inbox(url, settings, stack, seal)
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
-        hooks = HooksApp(inbox, authenticator)
-        balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
-        shown = UsageApp(authenticator, **_prices(settings))
-        apps = [
-            (SQL, sql.endpoints(), sql.app()),
-            (RECORDS, records.endpoints(), records.app()),
-            (DECISIONS, decided.endpoints(), decided.app()),
-            (BALANCE, balance.endpoints(), balance.app()),
-            (HOOKS, hooks.endpoints(), hooks.app()),
-            (USAGE, shown.endpoints(), shown.app()),
-        ]
-        if journal is not None:
-            noted = JournalApp(journal, authenticator)
-            apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _compose(chosen, apps, Readiness(access, authenticator))
-        if settings.mcp:
-            _offer_tools(app, authenticator)
+        shown = store if sealer is None else SealedStore(store, sealer)
+        kept = DatabaseRecords(databases, opened=None if sealer is None else sealer.opened)
+        parts = _Parts(authenticator, engine, shown, kept, ledger, inbox, decision_log, journal)
+        app = _compose(settings, _apps(settings, limits, parts), authenticator, Readiness(access, authenticator))
         first = None if settings.first_token == NONE else await _first_token(access, decision_log)
         yield Service(AccessLogMiddleware(app), engine, access, accounts, first, confined)
 
@@ -270,10 +202,84 @@ async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> Asyn
     return access
 
 
-def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], readiness: Readiness) -> Starlette:
-    document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
+class ServiceApp(Protocol):
+    """One app of the service."""
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+
+
+class _Parts(NamedTuple):
+    """What apps work on. None of it is needed to say what they promise."""
+
+    authenticator: Any = SimpleNamespace(access=None)
+    engine: Any = None
+    store: Any = None
+    databases: Any = None
+    ledger: Any = None
+    inbox: Any = None
+    log: Any = None
+    journal: AsyncJournal | None = None
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of tenants' SQL."""
+    return Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
+
+
+def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]:
+    """The apps of a service with these settings."""
+    door, retain = parts.authenticator, settings.retain
+    in_flight: Any = {"wait": "wait", "409": "refuse", "202": "accept"}[settings.in_flight]
+    sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
+    apps: list[ServiceApp] = [
+        SqlApp(parts.engine, door, profile=sql, limits=limits, **_prices(settings)),
+        RecordsApp(parts.store, door, parts.log, parts.databases),
+        DecisionsApp(parts.log, door),
+        LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
+        HooksApp(parts.inbox, door),
+        UsageApp(door, **_prices(settings)),
+    ]
+    if settings.journal == "on":
+        apps.append(JournalApp(cast("AsyncJournal", parts.journal), door))
+    return apps
+
+
+def contract_of_service(settings: Settings) -> dict[str, Any]:
+    """What a service with these settings publishes about itself. Nothing is opened."""
+    apps = _apps(settings, limits_of(settings), _Parts())
+    return _published(settings, [*apps, *_tools(settings, None, None)])
+
+
+HEALTH = AppContract(
+    "Health",
+    [
+        ApiEndpoint("GET", "/health", cast("Any", None), "Whether the process lives.", public=True),
+        ApiEndpoint("GET", "/ready", cast("Any", None), "Whether its store answers.", public=True,
+                    refusals=(StoreUnavailable, RateLimitError)),
+    ],
+)  # fmt: skip
+"""For whoever watches: `_compose` answers these by itself."""
+
+
+def _published(settings: Settings, apps: list[ServiceApp]) -> dict[str, Any]:
+    limits = {
+        "headBytesMax": HEAD_BYTES_MAX,
+        "bodyBytesMax": BODY_BYTES_MAX,
+        "receiveSeconds": settings.receive_seconds,
+    }
+    return service_contract([*(app.contract() for app in apps), HEALTH], retain=settings.retain, limits=limits)
+
+
+def _compose(
+    settings: Settings, apps: list[ServiceApp], authenticator: Authenticator, readiness: Readiness
+) -> Starlette:
+    parts = [app.contract() for app in apps]
+    document = openapi_document("Onceward", [(one.name, one.endpoints, one.refusal_profile) for one in parts])
     shown = openapi_page(document)
-    terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -288,11 +294,11 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
 
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
-        reply = contract_response(chosen, terms) if code is None else problem_page(code, chosen, REFUSALS)
+        reply = document_response(published) if code is None else problem_page(code, all_refusals(published))
         return error_response(ResourceNotFound()) if reply is None else starlette_response(reply)
 
     # The apps' come first: routes are tried in order, and these are asked for most.
-    routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
+    routes: list[BaseRoute] = [route for app in apps for route in app.app().routes]
     routes += [
         Route("/health", health),
         Route("/ready", readiness.serve),
@@ -301,7 +307,12 @@ def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
-    return strict_application(routes)
+    composed = strict_application(routes)
+    tools = _tools(settings, composed, authenticator)
+    for one in tools:
+        composed.router.routes.extend(one.app().routes)
+    published = _published(settings, [*apps, *tools])
+    return composed
 
 
 def _accounts(settings: Settings) -> Accounts:
@@ -315,11 +326,13 @@ def _accounts(settings: Settings) -> Accounts:
     return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
 
 
-def _offer_tools(app: Starlette, authenticator: Authenticator) -> None:
-    """The service's tools for agents, in front of its API."""
+def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]:
+    """The service's tools for agents, in front of its API, if they are switched on."""
+    if not settings.mcp:
+        return []
     from onceward.service.mcp.app import McpApp  # Here: most services are called by programs.
 
-    app.router.routes.extend(McpApp(app, authenticator, only_reads=only_reads).app().routes)
+    return [McpApp(api, authenticator, only_reads=only_reads)]
 
 
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:

@@ -36,6 +36,11 @@ class Settings:
     """Whether a tenant's tokens share its keys (`tenant`), or each token and its rotations have their own (`token`)."""
     retain: float = 86_400.0
     """How long a result is replayed to retries."""
+    in_flight: str = "wait"
+    """What a request gets while the first one with its key still runs SQL: its response, after waiting for it (`wait`);
+    a refusal (`409`); or a notice that it is pending (`202`)."""
+    in_flight_seconds: float = 30.0
+    """With in_flight = wait: how long it waits before it is refused with 409."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
     charge_failed: str = "on"
@@ -185,6 +190,7 @@ def _read(name: str, value: Any, where: str) -> Any:
 
 _ABOVE_ZERO = (
     "retain",
+    "in_flight_seconds",
     "statement_seconds",
     "database_bytes",
     "databases_max",
@@ -207,6 +213,7 @@ _CHOICES = {
     "scope_by": ("tenant", "token"),
     "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
+    "in_flight": ("wait", "409", "202"),
     "worker_sandbox": ("auto", "required", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),

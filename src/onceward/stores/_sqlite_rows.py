@@ -205,15 +205,28 @@ def _statement(shape: tuple[bool, ...]) -> tuple[str, Callable[[tuple[Any, ...]]
 
 def scan(cursor: sqlite3.Cursor, after: bytes, limit: int, selection: Selection, now: int) -> list[Record]:
     """A page of records in order of id."""
-    wanted = ["id > ?"]
-    values: list[object] = [now, now, now, now, after]
+    return _page(cursor, "id > ?", [after], "id", limit, selection, now)
+
+
+def scan_by_age(
+    cursor: sqlite3.Cursor, after: tuple[int, bytes], until: int, limit: int, selection: Selection, now: int
+) -> list[Record]:
+    """A page of records in order of their first claim, after an instant and an id and up to an instant."""
+    wanted = "(first_at, id) > (?, ?) AND first_at <= ?"
+    return _page(cursor, wanted, [*after, until], "first_at, id", limit, selection, now)
+
+
+def _page(
+    cursor: sqlite3.Cursor, where: str, given: list[object], order: str, limit: int, selection: Selection, now: int
+) -> list[Record]:
+    wanted, values = [where], [now, now, now, now, *given]
     if selection.unsettled:
         wanted.append("state IN ('claimed', 'in_doubt')")
     for column, value in (("scope", selection.scope), ("kind", selection.kind)):
         if value is not None:
             wanted.append(f"{column} = ?")
             values.append(value)
-    sql = f"SELECT {_READ} FROM onceward_records WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?"  # noqa: S608
+    sql = f"SELECT {_READ} FROM onceward_records WHERE {' AND '.join(wanted)} ORDER BY {order} LIMIT ?"  # noqa: S608
     return [Record._make(row) for row in cursor.execute(sql, (*values, limit))]
 
 

@@ -235,6 +235,7 @@ def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Call
     """
 
     async def play(shop: Shop) -> Any:
+        await shop.count()
         quick, slow = shop.engine._supervisors[:2], shop.engine._supervisors[2:]
         before = sum(one.started for one in quick), sum(one.started for one in slow)
         plain = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})"))

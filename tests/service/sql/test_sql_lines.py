@@ -13,7 +13,7 @@ import pytest
 from onceward import RateLimitError
 from onceward.service.access import Account, Accounts, Allowance, Resource
 from onceward.service.sql import Limits, SqlError
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_loads import HALF_LIFE_SECONDS, HEAVY, LIGHT_SECONDS, OVERRUN, TenantLoads
@@ -38,7 +38,7 @@ def job(
     )
 
 
-def shown(turn: Turn | None) -> str | None:
+def shown(turn: WorkerTurn | None) -> str | None:
     """A turn's database, and how many jobs it has."""
     return None if turn is None else f"{turn.jobs[0].path} {len(turn.jobs)}"
 
@@ -250,6 +250,26 @@ def test_the_writes_of_a_database_follow_the_slow_one() -> None:
         return order == [bomb, rest, waiting, later], counts, quick, lanes.slow.clear() == [again, known]
 
     assert run(play) == (True, (0, 1), 1, True)
+
+
+@pytest.mark.fault("sql-the-others-of-its-stay")
+def test_whoever_was_in_the_way_takes_along_what_still_waits() -> None:
+    """
+    Beside a modest tenant: reads and writes of all its databases, and nothing of the modest one's.
+    """
+
+    async def play() -> Any:
+        environment = StillEnvironment()
+        accounts = Accounts(environment.monotonic)
+        greedy, modest = accounts.of_tenant("greedy"), accounts.of_tenant("modest")
+        lanes = Lanes(LIMITS, environment, 1)
+        lanes.put(job("modest", account=modest))
+        lanes.put(job("greedy", "d1", account=greedy))
+        lanes.put(job("greedy", "d2", account=greedy, mode="read"))
+        lanes.requeue(lanes.reads, [job("greedy", account=greedy, mode="read")], slow=True)
+        return len(lanes.slow), [shown(lanes.writes[0]._next(64)), shown(lanes.reads._next(64))]
+
+    assert run(play) == (3, ["/modest/shop 1", None])
 
 
 def test_a_statement_that_got_quicker_is_quick_again() -> None:

@@ -45,6 +45,26 @@ def contract_of(profile: Profile, terms: Terms) -> dict[str, Any]:
     return document
 
 
+KEY_FIELDS = (
+    *("name", "requireKey", "keyHeader", "keyCharactersMax", "plans", "planHeader", "stepHeader", "both"),
+    *("inFlight", "waitSeconds", "pendingCode", "mismatchStatus", "replayHeader", "planReplayHeader"),
+    *("retainSeconds", "afterExpiry", "tombstoneSeconds", "guarantee", "transactional"),
+)
+"""What a contract says about keys and nothing else: for an app that has limits and refusals of its own."""
+
+
+def key_contract(profile: Profile, terms: Terms) -> dict[str, Any]:
+    """What a profile promises about keys, without what cannot happen under it."""
+    document = contract_of(profile, terms)
+    kept = {name: document[name] for name in KEY_FIELDS}
+    if profile.in_flight != "accept":
+        del kept["pendingCode"]
+    if not profile.plans:
+        for name in ("planHeader", "stepHeader", "both", "planReplayHeader"):
+            del kept[name]
+    return kept
+
+
 def contract_in_force(profile: Profile, terms: Terms, routes: Iterable[RouteContract] = ()) -> dict[str, Any]:
     """The contract of an app as a document: its profile, and the differences of single routes."""
     document = contract_of(profile, terms)
@@ -60,13 +80,17 @@ def _differences(document: dict[str, Any], treated: tuple[Profile, Terms] | None
 
 def contract_response(profile: Profile, terms: Terms, routes: Iterable[RouteContract] = ()) -> Reply:
     """The contract in force, as an HTTP response."""
-    document = contract_in_force(profile, terms, routes)
+    return document_response(contract_in_force(profile, terms, routes))
+
+
+def document_response(document: dict[str, Any]) -> Reply:
+    """A published document, as an HTTP response."""
     headers = (("content-type", "application/json"), ("cache-control", "max-age=300"))
     return Reply(200, headers, dumps(document, indent=2).encode())
 
 
 def error_page(
-    code: str, profile: Profile, *, contract: str = WELL_KNOWN, meaning: tuple[str, str, int] | None = None
+    code: str, profile: Profile, *, contract: str = WELL_KNOWN, meaning: tuple[str, str, int | str] | None = None
 ) -> Reply | None:
     """
     The HTML page of one refusal; None if there is no such code.
@@ -74,6 +98,7 @@ def error_page(
     For a code of the service's own, `meaning` is its title, its retry advice and its status.
     """
     kind = _CLASSES.get(code)
+    status: int | str
     if meaning is not None:
         title, retry, status = meaning
     elif code == profile.pending_code.lower():

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.glot_tree import column_text, conjuncts, exp, name_of, span_of, table_of, value_of
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.statements import (
     FRESH,
     GIVEN,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.glot_definitions import read_definition
 from onceward.lint.sql.glot_tree import (
     column_text,
@@ -24,7 +25,6 @@ from onceward.lint.sql.glot_tree import (
     value_of,
 )
 from onceward.lint.sql.key_names import counts_attempts
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.row_values import merge_rows
 from onceward.lint.sql.statements import (
     Conflict,

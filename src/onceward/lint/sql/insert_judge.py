@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.coverage import Coverage, Meets, coverage_of, holds_for_some
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import Conflict, Insert, Unique
 

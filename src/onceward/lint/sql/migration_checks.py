@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.schema import SchemaTable, SqlSchema, describe
 from onceward.lint.sql.statements import (
     CONSTANT,

@@ -16,10 +16,11 @@ import sys
 import threading
 from typing import Final
 
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.readers import read_piece
 from onceward.lint.sql.statement_codec import statements_of, to_document
 from onceward.lint.sql.statements import Problem, Statement
+from onceward.runtime.process_limits import limit_this_process
 
 ADDRESS_BYTES: Final = 3 << 30
 """Half a gigabyte of it is the stack, of which only what is used takes memory."""
@@ -52,24 +53,8 @@ def parse_elsewhere(text: str, offset: int, dialect: Dialect) -> list[Statement]
     return [Problem(offset, offset + 1, "crash", message)]
 
 
-def limit_this_process() -> None:
-    """Put the process under its limits, for good. Where there are none to set (Windows), only patience is left."""
-    try:
-        import resource
-    except ImportError:
-        return
-    for kind, limit in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CPU, PROCESSOR_SECONDS),
-        (resource.RLIMIT_AS, ADDRESS_BYTES),
-    ):
-        _, most = resource.getrlimit(kind)
-        resource.setrlimit(kind, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
-
-
 def _main(words: list[str]) -> int:
-    limit_this_process()
+    limit_this_process(address_bytes=ADDRESS_BYTES, processor_seconds=PROCESSOR_SECONDS)
     dialect, offset = Dialect(words[0]), int(words[1])
     text = sys.stdin.buffer.read().decode()
     printed: list[str] = []

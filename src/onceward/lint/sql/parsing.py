@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from onceward._core.errors import ConfigurationError
-from onceward.lint.sql.lexer import Dialect, without_placeholders
+from onceward._core.sql_lexer import Dialect, without_placeholders
 from onceward.lint.sql.parse_process import parse_elsewhere
 from onceward.lint.sql.readers import read_piece
 from onceward.lint.sql.splitting import DEPTH_MAX, TOKENS_MAX, Piece, split_statements

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from onceward.lint.sql.lexer import Dialect, TokenKind, tokens_of
+from onceward._core.sql_lexer import Dialect, TokenKind, tokens_of
 from onceward.lint.sql.postgres_tree import Node, joined_name, only, strings
 from onceward.lint.sql.splitting import split_statements
 from onceward.lint.sql.statements import (

@@ -4,7 +4,7 @@ Which reader reads which dialect.
 
 from __future__ import annotations
 
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.statements import Statement
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.statements import (
     AddColumn,
     AddUnique,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
-from onceward.lint.sql.lexer import Dialect
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.postgres_tree import DEFAULT_SCHEMAS
 from onceward.lint.sql.schema import SchemaTable, SqlSchema

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from onceward.lint.sql.lexer import Dialect, SqlToken, TokenKind, tokens_of
+from onceward._core.sql_lexer import Dialect, SqlToken, TokenKind, tokens_of
 
 TOKENS_PER_FILE_MAX: Final = 600_000
 """A file of two megabytes, as people and dumps write them, has fewer."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from onceward._core.sql_lexer import Dialect
 from onceward.lint.file_search import find_files
 from onceward.lint.findings import CANNOT_PARSE, TOO_LARGE, Finding
 from onceward.lint.ignores import DASHES
@@ -20,7 +21,6 @@ from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import SourceFile
 from onceward.lint.sql.insert_judge import Judge, Judgement
 from onceward.lint.sql.key_names import KeyNames
-from onceward.lint.sql.lexer import Dialect
 from onceward.lint.sql.migration_checks import check_migration
 from onceward.lint.sql.parsing import parse_sql
 from onceward.lint.sql.routine_checks import check_alone, check_routine, merge_hazards, transactions_as_routines

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from onceward._core.sql_lexer import Dialect, SqlToken, tokens_of
 from onceward.lint.sql.glot_reader import read_with_sqlglot
-from onceward.lint.sql.lexer import Dialect, SqlToken, tokens_of
 from onceward.lint.sql.shifting import shifted
 from onceward.lint.sql.splitting import split_statements
 from onceward.lint.sql.statements import AddColumn, CreateTable, Routine, RoutineStep, Statement, Unique

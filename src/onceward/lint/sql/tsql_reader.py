@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from onceward._core.sql_lexer import Dialect, SqlToken, TokenKind, tokens_of
 from onceward.lint.sql.glot_reader import read_with_sqlglot
-from onceward.lint.sql.lexer import Dialect, SqlToken, TokenKind, tokens_of
 from onceward.lint.sql.shifting import shifted
 from onceward.lint.sql.statements import (
     AddColumn,

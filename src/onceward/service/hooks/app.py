@@ -20,12 +20,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onceward._core.errors import (
+    BodyTooLarge,
     ConfigurationError,
+    EventInvalid,
     OncewardError,
     QuotaExceeded,
     RateLimitError,
+    SealKeyMissing,
     SignatureInvalid,
     SourceUnknown,
+    SourceUnready,
+    StoreContended,
+    StoreFull,
+    StoreUnavailable,
 )
 from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
 from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
@@ -35,9 +42,14 @@ from onceward.service.web.bodies import BodyIntake, declared_length
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import EXCEPTION_HANDLERS, ApiEndpoint
 from onceward.service.web.problems import error_response, log, starlette_response
+from onceward.service.web.service_contract import AppContract
 
 GROUP = "Hooks"
 PATH = "/hooks/{source}"
+RECEIVES: tuple[type[OncewardError], ...] = (
+    *(SignatureInvalid, SourceUnknown, SourceUnready, EventInvalid, BodyTooLarge, RateLimitError),
+    *(StoreUnavailable, StoreContended, StoreFull, SealKeyMissing),
+)
 SHORT_BYTES = 65_536
 """A body that is read from any address: most events are far shorter, and the server has read as much already."""
 SOURCE_BYTES_MAX = 32 << 20
@@ -64,8 +76,12 @@ class HooksApp:
         """The table."""
         return [
             ApiEndpoint("POST", PATH, cast("Any", self.received), "Receive an event of a source, signed by its sender.",
-                     EventReceived, signed=True),
+                     EventReceived, signed=True, refusals=RECEIVES),
         ]  # fmt: skip
+
+    def contract(self) -> AppContract:
+        """What is published about it. Its keys are the senders': an event's own id, as its source says."""
+        return AppContract(GROUP, self.endpoints(), limits={"bodyBytesMax": BODY_BYTES_MAX})
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""

@@ -14,6 +14,7 @@ from onceward.service.access import Role
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
 from onceward.service.web.problems import RequestMalformed
+from onceward.service.web.service_contract import AppContract
 
 GROUP = "Journal"
 PAGE_MAX = 100
@@ -72,6 +73,10 @@ class JournalApp:
                 parameters=query,
             )
         ]
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+        return AppContract(GROUP, self.endpoints(), limits={"pageEntriesMax": PAGE_MAX})
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""

@@ -71,6 +71,8 @@ def _outcome(response: Response | None, refused: OncewardError | None) -> CallOu
     if refused is not None:
         # The statement ran, and was undone.
         return CallOutcome.FAILED if refused.code == "sql_error" else CallOutcome.REFUSED
+    if response.status_code == 202:
+        return CallOutcome.REFUSED  # Another request with its key runs; this one did nothing.
     return CallOutcome.REPLAYED if any(name in response.headers for name in _REPLAYED) else CallOutcome.EXECUTED
 
 

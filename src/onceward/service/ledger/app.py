@@ -7,15 +7,37 @@ Keys follow the profile `pacspace`: a key in flight is a 202 with a code, a key 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
-from onceward._core.errors import InFlight, KeyInvalid, QuotaExceeded
-from onceward.http.server.problems import pending_response
+from onceward._core.errors import (
+    Expired,
+    InFlight,
+    KeyInvalid,
+    KeyMissing,
+    OncewardError,
+    QuotaExceeded,
+    SealKeyMissing,
+    StoreContended,
+    StoreFull,
+)
+from onceward._core.keys import KEY_CHARACTERS_MAX
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.protocol.errors import (
+    CustomerUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    NothingToReceipt,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+    VerificationPending,
+)
+from onceward.protocol.limits import BATCH_MAX, CUSTOMER_CHARACTERS_MAX, METADATA_BYTES_MAX, REASON_CHARACTERS_MAX
 from onceward.protocol.paths import BALANCE
 from onceward.service.access import Role, Room
 from onceward.service.ledger import wire
@@ -25,13 +47,37 @@ from onceward.service.ledger.keyed_transaction import KeyedResult
 from onceward.service.ledger.ledger_async import AsyncLedger
 from onceward.service.ledger.ledger_usage import DELTA_BYTES
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
+from onceward.service.web.endpoints import (
+    ApiEndpoint,
+    EndpointResponse,
+    Parameter,
+    build_application,
+    pending_or_refused,
+)
+from onceward.service.web.service_contract import AppContract
 from onceward.stores.tables import Flow
 
 GROUP = "Balance"
 PACSPACE = PROFILES["pacspace"]
 DELTA_RECORDS = 2
 """A delta, and the record of its key or its reference."""
+KEYED: tuple[type[OncewardError], ...] = (
+    *(KeyMissing, Expired, QuotaExceeded, StoreContended, StoreFull, SealKeyMissing),
+)
+BOOKS: tuple[type[OncewardError], ...] = (
+    *KEYED,
+    *(ReferenceReused, PeriodClosed, PeriodNotOpen, DeltaRefused, CustomerUnknown, DeltaUnknown),
+)
+"""What booking may be refused with."""
+CLOSES: tuple[type[OncewardError], ...] = (*KEYED, PeriodClosed, PeriodNotOpen, VerificationPending, CustomerUnknown)
+"""What closing a period may be refused with."""
+LIMITS = {
+    "deltasMax": BATCH_MAX,
+    "customerCharactersMax": CUSTOMER_CHARACTERS_MAX,
+    "reasonCharactersMax": REASON_CHARACTERS_MAX,
+    "referenceCharactersMax": KEY_CHARACTERS_MAX,
+    "metadataBytesMax": METADATA_BYTES_MAX,
+}
 
 
 class LedgerApp:
@@ -48,25 +94,34 @@ class LedgerApp:
         month = Parameter("period", "a month in UTC, such as 2026-11", {"type": "string"})
         reference = Parameter("referenceId", "of the delta that the receipt is for", {"type": "string"})
         example = {"customerId": "cus_17", "delta": -1, "reason": "api call", "referenceId": "acme:call:2026-11:7f3a"}
-        writes: dict[str, Any] = {"role": Role.WRITE, "keyed": True, "exact": True, "statuses": (200, 202)}
+        writes: dict[str, Any] = {"role": Role.WRITE, "keyed": True, "exact": True}
+        books: dict[str, Any] = {**writes, "refusals": BOOKS}
         return [
             ApiEndpoint("POST", f"{BALANCE}/delta", self.emitted, "Book a delta, once per key and per reference.",
-                     wire.DeltaResponse, wire.DeltaRequest, example=example, **writes),
+                     wire.DeltaResponse, wire.DeltaRequest, example=example, **books),
             ApiEndpoint("POST", f"{BALANCE}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
-                     wire.DeltaBatchResponse, wire.DeltaBatchRequest, example={"deltas": [example]}, **writes),
+                     wire.DeltaBatchResponse, wire.DeltaBatchRequest, example={"deltas": [example]}, **books),
             ApiEndpoint("POST", f"{BALANCE}/checkpoint", self.closed,
                      "Close a customer's period, once; or mark one that still runs.",
                      wire.CheckpointResponse, wire.CheckpointRequest,
-                     example={"customerId": "cus_17", "period": "2026-10"}, **writes),
+                     example={"customerId": "cus_17", "period": "2026-10"}, refusals=CLOSES, **writes),
             ApiEndpoint("GET", f"{BALANCE}/derive/{{customer}}", self.derived,
-                     "Derive a balance from verified deltas.", wire.BalanceResponse, parameters=(month,)),
+                     "Derive a balance from verified deltas.", wire.BalanceResponse, parameters=(month,),
+                     refusals=(CustomerUnknown,)),
             ApiEndpoint("GET", f"{BALANCE}/receipt/{{customer}}", self.receipted,
                      "The receipt of a delta or of a closed period.", wire.ReceiptResponse,
-                     parameters=(reference, month)),
-            ApiEndpoint("GET", f"{BALANCE}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse),
+                     parameters=(reference, month), refusals=(CustomerUnknown, DeltaUnknown, NothingToReceipt)),
+            ApiEndpoint("GET", f"{BALANCE}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse,
+                     refusals=(DeltaUnknown,)),
             ApiEndpoint("GET", f"{BALANCE}/gaps/{{customer}}", self.gaps_found,
-                     "Show numbers that are missing.", wire.GapsResponse),
+                     "Show numbers that are missing.", wire.GapsResponse, refusals=(CustomerUnknown,)),
         ]  # fmt: skip
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+        # A record and the deltas that it is about commit together. There are no plans: `_key` refuses their headers.
+        promised = replace(self._profile, guarantee="atomic", transactional=True, plans=False)
+        return AppContract(GROUP, self.endpoints(), promised, LIMITS)
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
@@ -153,8 +208,7 @@ class LedgerApp:
         try:
             kept = await pending
         except InFlight as running:
-            reply = pending_response(self._profile, running.retry_after_seconds)
-            return EndpointResponse(msgspec.Raw(reply.body), reply.status, reply.headers)
+            return pending_or_refused(running, self._profile)
         # The stored text itself: a replay has the first response's bytes.
         headers = ((self._profile.replay_header, "true"),) if kept.replayed else ()
         return EndpointResponse(msgspec.Raw(kept.text.encode()), headers=headers)

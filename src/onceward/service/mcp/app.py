@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,9 +25,11 @@ from onceward.service.mcp.api_calls import ApiAnswer, call_api
 from onceward.service.mcp.tools import INSTRUCTIONS, ServiceTool, make_tools
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import BODY_BYTES_MAX, strict_application
+from onceward.service.web.endpoints import BODY_BYTES_MAX, WITH_BODY, ApiEndpoint, strict_application
 from onceward.service.web.problems import MediaTypeUnsupported, error_response
+from onceward.service.web.service_contract import AppContract
 
+GROUP: Final = "MCP"
 PATH: Final = "/mcp"
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
 """Of the protocol, newest first. A newer client falls back to these."""
@@ -73,6 +75,12 @@ class McpApp:
         self._api = api
         self._authenticator = authenticator
         self._tools = make_tools(only_reads)
+
+    def contract(self) -> AppContract:
+        """What is published about it. A tool's change has its key as an argument, and the API's terms."""
+        answers = ApiEndpoint("POST", PATH, cast("Any", self.serve), "Call a tool, by the Model Context Protocol.",
+                              refusals=WITH_BODY)  # fmt: skip
+        return AppContract(GROUP, [answers], limits={"bodyBytesMax": BODY_BYTES_MAX})
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""

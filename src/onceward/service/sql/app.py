@@ -9,27 +9,60 @@ with what the statement writes.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
-from onceward._core.errors import Forbidden
+from onceward._core.durations import SECOND, microseconds
+from onceward._core.errors import (
+    BalanceExhausted,
+    Forbidden,
+    InFlight,
+    OncewardError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    SealKeyMissing,
+)
 from onceward._core.keys import ENVIRONMENTS
 from onceward.http.server.profile import PROFILES, Profile
-from onceward.protocol.errors import DatabaseUnknown
+from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.protocol.paths import DATABASES
 from onceward.service.access import Account, Role
-from onceward.service.sql.database_files import DatabaseName, check_name, namespace_of
+from onceward.service.sql.database_files import (
+    NAME_CHARACTERS_MAX,
+    NAME_PATTERN,
+    DatabaseName,
+    check_name,
+    namespace_of,
+)
 from onceward.service.sql.engine import SqlEngine
+from onceward.service.sql.in_flight import RunningKeys
+from onceward.service.sql.limit_texts import with_limit
+from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.metering import Metering, Run, refuse_writes
 from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.web.calls import ApiCall, Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResource, EndpointResponse, build_application
+from onceward.service.web.endpoints import (
+    ApiEndpoint,
+    EndpointResource,
+    EndpointResponse,
+    build_application,
+    pending_or_refused,
+)
+from onceward.service.web.service_contract import AppContract
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
+KEPT: tuple[type[OncewardError], ...] = (NameInvalid, EngineClosed, SqlError)
+"""What anything that reaches a database may be refused with."""
+RUNS: tuple[type[OncewardError], ...] = (
+    *(*KEPT, DatabaseUnknown, OutcomeUnknown, QuotaExceeded, BalanceExhausted),
+    SealKeyMissing,
+)
+"""What a statement may be refused with."""
 DATABASES_MAX = 10_000
 """Databases that a tenant may have, unless its quota says otherwise."""
 
@@ -126,37 +159,66 @@ class SqlApp:
         price: int = 0,
         charge_failed: bool = True,
         databases_max: int = DATABASES_MAX,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._engine = engine
         self._authenticator = authenticator
         self._profile = profile
+        self._limits = limits
+        """Those of the engine, to be published."""
         self._metering = Metering(
             authenticator.access, price=price, charge_failed=charge_failed, databases_max=databases_max
         )
+        self._running = RunningKeys(microseconds(profile.wait, "wait") / SECOND if profile.in_flight == "wait" else 0.0)
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         path = f"{DATABASES}/{{namespace}}/{{database}}"
+        named = {"path.database": {"pattern": NAME_PATTERN, "maxLength": NAME_CHARACTERS_MAX}}
+        one = EndpointResource.DATABASE
+        runs: dict[str, Any] = {
+            "about": one, "keyed": True, "refusals": RUNS, "bounds": {**named, **self._bounds()},
+        }  # fmt: skip
+        kept: dict[str, Any] = {"about": one, "refusals": KEPT, "bounds": named}
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
-                        QueryResponse, QueryRequest, keyed=True, example=example, about=EndpointResource.DATABASE),
+                        QueryResponse, QueryRequest, example=example, **runs),
             ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
-                        BatchResponse, BatchRequest, keyed=True, example={"statements": [example]},
-                        about=EndpointResource.DATABASE),
+                        BatchResponse, BatchRequest, example={"statements": [example]}, **runs),
             ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse,
-                        about=EndpointResource.DATABASE),
+                        about=one, refusals=(*KEPT, DatabaseUnknown), bounds=named),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse, about=EndpointResource.DATABASES),
             ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
-                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201), about=EndpointResource.DATABASE),
+                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201),
+                        about=one, refusals=(*KEPT, QuotaExceeded), bounds=named),
             ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
-                        DropDatabaseResponse, role=Role.ADMIN, about=EndpointResource.DATABASE),
+                        DropDatabaseResponse, role=Role.ADMIN, **kept),
         ]  # fmt: skip
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+        # A record and what its statements wrote commit together, in the tenant's own file.
+        promised = replace(self._profile, guarantee="atomic", transactional=True)
+        return AppContract(GROUP, self.endpoints(), promised, self._limits.published())
+
+    def _bounds(self) -> dict[str, dict[str, Any]]:
+        limits = self._limits
+        params = [
+            {"type": "array", "items": {}, "maxItems": limits.parameters},
+            {"type": "object", "maxProperties": limits.parameters},
+            {"type": "null"},
+        ]
+        return {
+            "QueryRequest.sql": {"maxLength": limits.sql_bytes},
+            "QueryRequest.params": {"anyOf": params},
+            "BatchRequest.statements": {"minItems": 1, "maxItems": limits.statements},
+        }
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._authenticator)
+        return build_application(self.endpoints(), self._authenticator, profile=self._profile)
 
     # --- endpoints ---
 
@@ -179,7 +241,7 @@ class SqlApp:
                 growth=growth,
             )
 
-        return self._respond(await self._within_quota(call, identity, [call.body.sql], run), identity)
+        return await self._once(call, identity, [call.body.sql], run)
 
     async def batch(self, call: ApiCall) -> EndpointResponse:
         """Several statements."""
@@ -200,7 +262,7 @@ class SqlApp:
                 growth=growth,
             )
 
-        return self._respond(await self._within_quota(call, identity, [one.sql for one in statements], run), identity)
+        return await self._once(call, identity, [one.sql for one in statements], run)
 
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
@@ -264,6 +326,19 @@ class SqlApp:
             return None
         scope = call.caller.scope_for(database)
         return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
+
+    async def _once(self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Run) -> EndpointResponse:
+        """Run, or respond as the profile says while the first request with this key runs."""
+        # Who may only read is told of nobody else's keys, not even that they are in flight.
+        reader = call.caller.role == Role.READ
+        held = None if identity is None else (call.caller.environment, call.path("database"), reader, identity)
+        try:
+            async with self._running.hold(held):
+                return self._respond(await self._within_quota(call, identity, sqls, run), identity)
+        except SqlError as error:
+            raise with_limit(error, self._limits) from None
+        except InFlight as first:
+            return pending_or_refused(first, self._profile)
 
     def _respond(self, result: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
         if not result.replayed:

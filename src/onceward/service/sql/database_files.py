@@ -25,7 +25,10 @@ SUFFIX = ".db"
 NEW_DATABASE_BYTES = 20_480
 """A database with nothing in it but the tables of keys."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_CHARACTERS_MAX - 1}}}$"
+"""As it is published; `check_name` also refuses what some file systems take for a device."""
+
+_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
 # What some file systems take for a device.
 _DEVICES = frozenset(("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))))
 _BESIDES = ("-wal", "-shm", "-journal")

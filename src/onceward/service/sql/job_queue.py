@@ -76,7 +76,7 @@ class WorkerJob:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class WorkerTurn:
     """A tenant's turn: jobs of one database, for one worker, and what is held and reserved for them."""
 
     jobs: list[WorkerJob]
@@ -166,7 +166,12 @@ class JobQueue:
             del self._lines[job.tenant]
         return found
 
-    async def take(self, most: int) -> Turn:
+    def take_out_tenant(self, tenant: str) -> list[WorkerJob]:
+        """Everything that a tenant has here: it goes elsewhere."""
+        line = self._lines.pop(tenant, None)
+        return [] if line is None else list(line.jobs())
+
+    async def take(self, most: int) -> WorkerTurn:
         """The next turn, once there is one."""
         while True:
             self._changed.clear()
@@ -178,7 +183,7 @@ class JobQueue:
             else:
                 await self._changed.wait()
 
-    def finished(self, turn: Turn, cpu_seconds: float) -> None:
+    def finished(self, turn: WorkerTurn, cpu_seconds: float) -> None:
         """A turn is over, and has taken so much."""
         for hold in turn.holds:
             hold.give_back()
@@ -201,7 +206,7 @@ class JobQueue:
     def _line_of(self, job: WorkerJob) -> TenantLine:
         return self._lines.get(job.tenant) or TenantLine(job.tenant, job.account)
 
-    def _next(self, most: int) -> Turn | None:
+    def _next(self, most: int) -> WorkerTurn | None:
         self._refuse_late()
         passed_over: set[str] = set()
         while (line := self._first(passed_over)) is not None:
@@ -217,19 +222,19 @@ class JobQueue:
         for line in self._lines.values():
             if line.tenant in passed_over or (self._serial and line.tenant in self._busy):
                 continue
-            behind = self._loads.level(line.tenant)
+            behind = self._loads.level(line.tenant) + (line.tenant in self._busy)
             if found is None or behind < level:
                 found, level = line, behind
             if level == 0:
                 break
         return found
 
-    def _turn(self, line: TenantLine, most: int) -> Turn | None:
+    def _turn(self, line: TenantLine, most: int) -> WorkerTurn | None:
         """A turn for this tenant, if its account and its databases allow it now."""
         place = next((place for place in line.databases if not self._is_being_written(line.databases[place])), None)
         if place is None:
             return None
-        turn = Turn([], line.tenant)
+        turn = WorkerTurn([], line.tenant)
         if line.account is not None:
             running = line.account.try_hold(Resource.RUNNING)
             if running is None:

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from onceward._core.errors import OncewardError
 from onceward.runtime.environment import Environment
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
 
@@ -80,8 +80,12 @@ class Lanes:
         for job in [*jobs, *self._waiting_elsewhere(first)]:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
+        if first.account is not None and self.loads.makes_way(first.tenant):
+            for one in (*self.writes, self.reads):
+                for job in one.take_out_tenant(first.tenant):
+                    self._put_slow(job)  # It would be in the way like the one that just was.
 
-    def finished(self, queue: JobQueue, turn: Turn, cpu_seconds: float) -> None:
+    def finished(self, queue: JobQueue, turn: WorkerTurn, cpu_seconds: float) -> None:
         """A turn is over: it is paid, and it weighs."""
         queue.finished(turn, cpu_seconds)
         if queue is self.slow:

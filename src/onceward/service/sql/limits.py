@@ -85,6 +85,10 @@ class Limits:
         """As plain data, for a worker."""
         return asdict(self)
 
+    def published(self) -> dict[str, int | float]:
+        """What callers are told, by its published name. The rest is about processes, or shows in no statement."""
+        return {published: getattr(self, name) for name, published in PUBLISHED.items()}
+
     def of_sqlite(self) -> dict[int, int]:
         """The limits for `sqlite3.Connection.setlimit`."""
         return {
@@ -103,5 +107,26 @@ class Limits:
             sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
         }
 
+
+PUBLISHED = {
+    "statement_seconds": "statementSeconds",
+    "queue_seconds": "queueSeconds",
+    "queue_length": "queuedRequestsMax",
+    "statements": "statementsMax",
+    "answer_rows": "resultRowsMax",
+    "answer_bytes": "resultBytesMax",
+    "request_bytes": "requestBytesMax",
+    "database_bytes": "databaseBytesMax",
+    "value_bytes": "valueBytesMax",
+    "sql_bytes": "sqlBytesMax",
+    "columns": "columnsMax",
+    "parameters": "parametersMax",
+    "expression_depth": "expressionDepthMax",
+    "compound_selects": "compoundSelectsMax",
+    "function_arguments": "functionArgumentsMax",
+    "pattern_bytes": "patternBytesMax",
+    "trigger_depth": "triggerDepthMax",
+}
+"""Limits that a caller can see coming, and their names in the published contract."""
 
 DEFAULT_LIMITS = Limits()

@@ -8,7 +8,7 @@ A request is checked here, before it goes anywhere: what cannot work is refused 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -21,6 +21,10 @@ from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_
 
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
+
+
+Dialect: TypeAlias = Callable[[str, Params], Any]
+"""Makes plain data of the parameters of a statement."""
 
 
 class SqlStatement(NamedTuple):
@@ -105,10 +109,15 @@ def build_request(
     about: Any = None,
     replay_only: bool = False,
     growth: int | None = None,
+    dialect: Dialect | None = None,
 ) -> SqlRequest:
-    """A checked request; `SqlError` says what is wrong with it. Nothing has begun then."""
+    """
+    A checked request; `SqlError` says what is wrong with it. Nothing has begun then.
+
+    `dialect` makes plain data of a statement's parameters, and refuses those that do not fit it: SQLite's, unless said.
+    """
     try:
-        plain = _checked(tuple(statements), limits, batch=batch)
+        plain = _checked(tuple(statements), limits, dialect, batch=batch)
     except SqlError as error:
         error.began = False
         raise
@@ -116,7 +125,11 @@ def build_request(
 
 
 def _checked(
-    taken: tuple[SqlStatement | tuple[str, Params] | str, ...], limits: Limits, *, batch: bool
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...],
+    limits: Limits,
+    dialect: Dialect | None,
+    *,
+    batch: bool,
 ) -> tuple[tuple[str, Any], ...]:
     if not taken or len(taken) > limits.statements:
         raise SqlError(
@@ -127,7 +140,7 @@ def _checked(
     plain = []
     for number, one in enumerate(taken):
         try:
-            plain.append(_plain(one, limits))
+            plain.append(_plain(one, limits, dialect))
         except SqlError as error:
             if batch:
                 error.statement = number
@@ -138,7 +151,11 @@ def _checked(
     return tuple(plain)
 
 
-def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
+def _plain(
+    statement: SqlStatement | tuple[str, Params] | str,
+    limits: Limits,
+    dialect: Dialect | None,
+) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
         raise SqlError(SqlKind.SYNTAX, f"a statement must be text, not {json_kind(sql)}")
@@ -150,13 +167,14 @@ def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -
         )
     if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
         raise SqlError(SqlKind.SYNTAX, "the statement has half of a surrogate pair in it", hint="send valid Unicode")
-    return sql, _plain_params(parse_statement(sql), params, limits)
+    _check_params(params, limits)
+    return sql, dialect(sql, params) if dialect is not None else _plain_params(parse_statement(sql), params)
 
 
-def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> Any:
+def _check_params(params: Any, limits: Limits) -> None:
     match params:
         case None:
-            params = []
+            return
         case list() | tuple() | Mapping():
             pass
         case _:
@@ -170,6 +188,9 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
             f"there are {len(params)} parameters, and at most {limits.parameters} are taken",
             hint="send it in parts",
         )
+
+
+def _plain_params(reading: ParsedStatement, params: Params) -> Any:
     if isinstance(params, Mapping):
         return _named(reading, params)
     if reading.names:
@@ -178,7 +199,7 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
             "the statement has named parameters; send them as an object by name",
             hint=f"it names {', '.join(sorted(reading.names))[:200]}",
         )
-    return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params, 1)]
+    return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params or (), 1)]
 
 
 def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,7 +242,7 @@ def serve(link: socket.socket, page: int) -> None:
         return
     timer = StatementTimer(REAL)
     settings = WorkerSettings(limits, {"timer": timer, "quick": not slow})
-    meter = RequestMeter(ProgressPage(page, REAL.cpu_seconds), timer.clock)
+    meter = RequestMeter(ProgressPage(page, REAL.process_cpu_seconds), timer.clock)
     workers: Workers = {}
     if told["role"] in ("writer", "slow"):
         workers["write"] = DatabaseWriter(settings, told["options"], meter)
@@ -254,7 +254,7 @@ def serve(link: socket.socket, page: int) -> None:
             order = read_frame(stream)
             order["path"] = sandbox.inside(order["path"])
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
-            extend_cpu_limit(limits, REAL.cpu_seconds())
+            extend_cpu_limit(limits, REAL.process_cpu_seconds())
             meter.begin(order["group"], max(len(requests), 1))
             link.sendall(b"".join(_response_frames(workers[order["mode"]], order, requests, meter)))
     for worker in workers.values():

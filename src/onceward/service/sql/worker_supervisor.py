@@ -26,7 +26,7 @@ from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
 from onceward.service.sql.frame_reader_async import read_frame_async
-from onceward.service.sql.job_queue import JobQueue, Turn, WorkerJob
+from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
@@ -96,7 +96,7 @@ class WorkerSupervisor:
         self._progress: ProgressPage | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._turn: Turn | None = None
+        self._turn: WorkerTurn | None = None
         """What the worker is doing."""
         self._used = 0.0
         """Processor time of the turn, as far as it is known."""

@@ -15,6 +15,7 @@ from onceward.protocol.paths import USAGE
 from onceward.service.access import Account, Tenant
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResource, EndpointResponse, build_application
+from onceward.service.web.service_contract import AppContract
 
 GROUP = "Usage"
 
@@ -90,6 +91,10 @@ class UsageApp:
         """The table."""
         summary = "Show what the tenant has used, holds and has left."
         return [ApiEndpoint("GET", USAGE, self.usage, summary, UsageResponse, about=EndpointResource.ACCOUNT)]
+
+    def contract(self) -> AppContract:
+        """What is published about it."""
+        return AppContract(GROUP, self.endpoints())
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""

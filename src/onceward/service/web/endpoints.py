@@ -21,18 +21,38 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from onceward._core.canonical import parse_json
-from onceward._core.errors import OncewardError, RequestInvalid
+from onceward._core.errors import (
+    AmbiguousIdentity,
+    BodyTooLarge,
+    Forbidden,
+    InFlight,
+    KeyInvalid,
+    KeyReused,
+    OncewardError,
+    PlanIncomplete,
+    RateLimitError,
+    RequestInvalid,
+    StoreUnavailable,
+    TokenInvalid,
+    UploadTimeout,
+)
 from onceward.http.server.media_type import parse_media_type
+from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.protocol.errors import ResourceNotFound
 from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Caller, Role
 from onceward.service.access.accounts import Account
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
+from onceward.service.web.json_shape import check_shape
 from onceward.service.web.problems import (
+    HeadTooLarge,
+    InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
+    Overloaded,
     RequestMalformed,
     error_response,
     handle_unexpected,
@@ -48,6 +68,14 @@ class EndpointResponse(NamedTuple):
     value: Any
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+
+
+def pending_or_refused(first: InFlight, profile: Profile) -> EndpointResponse:
+    """The response while the first request with a key runs: a 202, or the refusal raised again, as the profile says."""
+    if profile.in_flight != "accept":
+        raise first
+    reply = pending_response(profile, first.retry_after_seconds)
+    return EndpointResponse(msgspec.Raw(reply.body), reply.status, reply.headers)
 
 
 class Parameter(NamedTuple):
@@ -66,6 +94,8 @@ class EndpointResource(StrEnum):
     """One database, named in the path: `{namespace}` and `{database}`."""
     DATABASES = "databases"
     """The databases of `{namespace}` that the token is for; the endpoint leaves the others out."""
+    RECORDS = "records"
+    """Records in the databases that the token is for; for a token with a list, the endpoint leaves out all others."""
     ACCOUNT = "account"
     """Figures of the tenant's account, without any names: for every token of the tenant."""
     TENANT = "tenant"
@@ -87,6 +117,8 @@ class ApiEndpoint(NamedTuple):
     """What it is about: unless it says so, it is not for tokens of single databases."""
     signed: bool = False
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
+    public: bool = False
+    """No token: anybody may ask."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """Of successful responses."""
@@ -96,6 +128,28 @@ class ApiEndpoint(NamedTuple):
     """Whether numbers of the body keep every digit: those with a fraction are Decimals, and never floats."""
     example: Any = None
     """A body that works, for the page and for whoever tries it."""
+    refusals: tuple[type[OncewardError], ...] = ()
+    """What it may refuse with, besides what `refusals_of` adds to every endpoint of its kind. They are published."""
+    bounds: Mapping[str, Mapping[str, Any]] = {}
+    """Limits in force, as JSON Schema: of members of the body (`QueryRequest.sql`), or of the path (`path.id`)."""
+
+
+ANYWHERE: tuple[type[OncewardError], ...] = (
+    *(RequestMalformed, HeadTooLarge, UploadTimeout, ResourceNotFound, MethodNotAllowed, InternalError),
+    *(Overloaded, RateLimitError),
+)
+"""Refusals of any address, whatever is there."""
+WITH_TOKEN: tuple[type[OncewardError], ...] = (TokenInvalid, RateLimitError, Forbidden, StoreUnavailable)
+WITH_BODY: tuple[type[OncewardError], ...] = (MediaTypeUnsupported, BodyTooLarge)
+WITH_KEY: tuple[type[OncewardError], ...] = (KeyInvalid, PlanIncomplete, AmbiguousIdentity, KeyReused, InFlight)
+
+
+def refusals_of(endpoint: ApiEndpoint) -> tuple[type[OncewardError], ...]:
+    """Every error that an endpoint may respond with, besides those of `ANYWHERE`."""
+    found = () if endpoint.signed or endpoint.public else WITH_TOKEN
+    found += WITH_BODY if endpoint.body is not None else ()
+    found += WITH_KEY if endpoint.keyed else ()
+    return tuple(dict.fromkeys((*found, *endpoint.refusals)))
 
 
 def build_application(
@@ -215,6 +269,8 @@ class _Handler:
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
+    if len(read) > HEAVY_BYTES:
+        check_shape(read)
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
@@ -227,7 +283,7 @@ def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, s
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
     if endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
-    elif endpoint.about is EndpointResource.ACCOUNT:
+    elif endpoint.about in (EndpointResource.ACCOUNT, EndpointResource.RECORDS):
         return
     elif endpoint.about is EndpointResource.DATABASES:
         caller.require(tenant=names["namespace"])

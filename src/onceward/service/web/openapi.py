@@ -14,11 +14,10 @@ import msgspec
 
 from onceward import __version__
 from onceward.http.server.profile import Profile
-from onceward.service.web.endpoints import ApiEndpoint
+from onceward.service.web.endpoints import ANYWHERE, ApiEndpoint, refusals_of
+from onceward.service.web.problems import MethodNotAllowed, published_refusals
 
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-
-PENDING = "the first request with this key still runs; ask again with the same key"
 
 PROBLEM: dict[str, Any] = {
     "type": "object",
@@ -35,16 +34,16 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def openapi_document(
-    title: str, groups: Iterable[tuple[str, Iterable[ApiEndpoint]]], profile: Profile
-) -> dict[str, Any]:
-    """The document for groups of endpoints, each under its name."""
-    taken = [(name, list(endpoints)) for name, endpoints in groups]
-    types = [one for _, endpoints in taken for end in endpoints for one in (end.body, end.response) if one is not None]
+def openapi_document(title: str, groups: Iterable[tuple[str, Iterable[ApiEndpoint], Profile]]) -> dict[str, Any]:
+    """The document for groups of endpoints, each under its name and with the profile of its keys."""
+    taken = [(name, list(endpoints), profile) for name, endpoints, profile in groups]
+    every = [end for _, endpoints, _ in taken for end in endpoints]
+    types = [one for end in every for one in (end.body, end.response) if one is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     found = dict(zip(map(id, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for name, endpoints in taken:
+    _bind(components, every)
+    for name, endpoints, profile in taken:
         for end in endpoints:
             paths.setdefault(end.path, {})[end.method.lower()] = _operation(name, end, found, profile)
     return {
@@ -60,7 +59,12 @@ def openapi_document(
 
 def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", **end.bounds.get(f"path.{name}", {})},
+        }
         for name in _PATH_PARAMETER.findall(end.path)
     ]
     parameters += [
@@ -69,11 +73,12 @@ def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: P
     ]
     if end.keyed:
         texts = {"type": "string", "minLength": 1, "maxLength": profile.key_characters_max, "pattern": "^[!-~]+$"}
-        for header, meaning in (
-            (profile.key_header, "what this request is known by: a retry with it replays the first response"),
-            (profile.plan_header, "the plan that this is a step of; goes with Plan-Step"),
-            (profile.step_header, "the step's name in its plan; goes with Plan-Key"),
-        ):
+        plan, step = profile.plan_header, profile.step_header
+        headers = [(profile.key_header, "what this request is known by: a retry with it replays the first response")]
+        if profile.plans:
+            headers.append((plan, f"the plan that this is a step of; goes with {step}"))
+            headers.append((step, f"the step's name in its plan; goes with {plan}"))
+        for header, meaning in headers:
             parameters.append({"name": header, "in": "header", "description": meaning, "schema": texts})
     operation: dict[str, Any] = {
         "tags": [group],
@@ -82,9 +87,8 @@ def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: P
         "security": [] if end.signed else [{"token": []}],
         "parameters": parameters,
         "responses": {
-            **{str(status): _success(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
-            "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
-            "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
+            **{str(status): _success(end, schemas) for status in end.statuses},
+            **_refusals(end, profile),
         },
     }
     if end.body is not None:
@@ -102,9 +106,34 @@ def _success(end: ApiEndpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     return {"description": end.summary, "content": {"application/json": {"schema": schema}}}
 
 
-def _problem(description: str) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+def _refusals(end: ApiEndpoint, profile: Profile) -> dict[str, Any]:
+    """What an endpoint may refuse with, by status."""
+    kinds = [kind for kind in (*ANYWHERE, *refusals_of(end)) if kind is not MethodNotAllowed]
+    by_status: dict[int, list[dict[str, Any]]] = {}
+    for one in published_refusals(kinds, profile):
+        by_status.setdefault(one["status"], []).append(one)
+    return {str(status): _problem(status, by_status[status]) for status in sorted(by_status)}
+
+
+def _problem(status: int, refusals: list[dict[str, Any]]) -> dict[str, Any]:
+    codes = sorted({one["code"] for one in refusals})
+    kinds = sorted(one["kind"] for one in refusals if "kind" in one)
+    meanings = {one["code"]: one["meaning"] for one in refusals}
+    words = " ".join(f"`{code}`: {meanings[code]}" for code in codes)
+    if kinds:
+        words += f" Kinds: {', '.join(kinds)}."
+    narrowed = {"type": "object", "properties": {"status": {"const": status}, "code": {"enum": codes}}}
+    schema = {"allOf": [{"$ref": "#/components/schemas/Problem"}, narrowed]}
+    return {"description": words, "content": {"application/problem+json": {"schema": schema}}}
+
+
+def _bind(components: dict[str, Any], endpoints: Iterable[ApiEndpoint]) -> None:
+    """Put the limits in force into the schemas of bodies."""
+    for end in endpoints:
+        for place, limits in end.bounds.items():
+            name, _, member = place.partition(".")
+            if name != "path":
+                components[name]["properties"][member] |= limits
 
 
 def openapi_page(document: dict[str, Any]) -> str:
@@ -139,13 +168,19 @@ def _section(path: str, method: str, operation: dict[str, Any]) -> str:
         curl += ' -H "Authorization: Bearer $TOKEN"'
     if example is not None:
         curl += f" -H 'Content-Type: application/json' -d '{dumps(example)}'"
+    refused = "".join(
+        f"<tr><td>{status}<td>{escape(response['description'])}"
+        for status, response in operation["responses"].items()
+        if "application/problem+json" in response["content"]
+    )
     shown = f"<h4>Body</h4>{_code(body['schema'])}" if body else ""
     return (
         f"<section><h3><b class={method}>{method.upper()}</b> <code>{escape(path)}</code></h3>"
         f"<p>{escape(operation['summary'])}</p>"
         + (f"<table><tr><th>parameter<th>in<th>meaning{rows}</table>" if rows else "")
         + shown
-        + f"<pre>{escape(curl)}</pre></section>"
+        + f"<pre>{escape(curl)}</pre>"
+        + f"<details><summary>Refusals</summary><table><tr><th>status<th>code{refused}</table></details></section>"
     )
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward._core.errors import Fault, InDoubt, OncewardError, RequestInvalid, RetryAdvice
+from onceward._core.errors import Fault, InDoubt, InFlight, KeyReused, OncewardError, RequestInvalid, RetryAdvice
 from onceward._core.reply import Reply
+from onceward.http.server.problems import PENDING_TITLE, problem_response, public_error_class
 from onceward.http.server.problems import STATUSES as MIDDLEWARE
-from onceward.http.server.problems import problem_response, public_error_class
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.published_contract import error_page
+from onceward.protocol.errors import SqlError, SqlKind
 
 log = logging.getLogger("onceward.service")
 
@@ -99,16 +100,21 @@ class InternalError(OncewardError):
 
 def error_response(error: OncewardError, profile: Profile = PROFILES["default"]) -> Response:
     """An error as a response."""
-    reply = problem_response(error, profile)
-    kind = getattr(error, "kind", None)
-    status = STATUSES.get(error.code, reply.status) if error.code != "sql_error" else SQL_STATUSES.get(str(kind), 400)
-    members = error.document() if error.code == "sql_error" else {}  # type: ignore[attr-defined]
+    kind, members = public_error_class(error), {}
+    if isinstance(error, SqlError):
+        status, members = SQL_STATUSES.get(error.kind, 400), error.document()
+    else:
+        status = status_for(kind, profile)
     if status >= 500:
         log.error("answered %d %s: %s", status, error.code, error)
-    # What is for operators stays in the log, as in the middleware.
-    detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
-    if status < 500:
-        members = {"title": describe_error(public_error_class(error)), **members}
+    if status == 500 and not isinstance(error, InternalError):
+        error, kind = InternalError(), InternalError  # A fault of ours has one code; which it is, the log says.
+    reply = problem_response(error, profile)
+    # What is for operators stays in the log, as in the middleware. Errors of SQL are written for who sent it.
+    for_callers = status < 500 or isinstance(error, SqlError)
+    detail = str(error) if for_callers and not isinstance(error, InDoubt) else None
+    if for_callers:
+        members = {"title": describe_error(kind), **members}
     return starlette_response(_changed(reply, status, members, detail))
 
 
@@ -117,13 +123,47 @@ def describe_error(kind: type[OncewardError]) -> str:
     return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
 
 
-def problem_page(code: str, profile: Profile, kinds: Iterable[type[OncewardError]]) -> Reply | None:
-    """The page of one refusal: one of these, or one that the middleware has, too; None if there is no such code."""
+def status_for(kind: type[OncewardError], profile: Profile) -> int:
+    """The status of an error; of an `SqlError`, see `SQL_STATUSES`."""
+    if issubclass(kind, KeyReused):
+        return profile.mismatch_status
+    return STATUSES.get(kind.code, MIDDLEWARE.get(kind.code, 500))
+
+
+def published_refusals(kinds: Iterable[type[OncewardError]], profile: Profile) -> list[dict[str, Any]]:
+    """Errors as they are published: code, status, retry advice and meaning; of SQL, one for each kind."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
     for kind in kinds:
-        if kind.code == code and code not in MIDDLEWARE:
-            status = STATUSES.get(code, 500 if kind is InternalError else 400)
-            return error_page(code, profile, meaning=(describe_error(kind), kind.retry.value, status))
-    return error_page(code, profile)
+        if issubclass(kind, SqlError):
+            for one in SqlKind:
+                found[kind.code, one] = {
+                    "code": kind.code,
+                    "kind": one.value,
+                    "status": SQL_STATUSES.get(one, 400),
+                    "retry": SqlError(one, "").retry.value,
+                    "meaning": describe_error(kind),
+                }
+        elif issubclass(kind, InFlight) and profile.in_flight == "accept":
+            pending = {"code": profile.pending_code, "status": 202, "retry": kind.retry.value, "meaning": PENDING_TITLE}
+            found[profile.pending_code, None] = pending
+        else:
+            found[kind.code, None] = {
+                "code": kind.code,
+                "status": status_for(kind, profile),
+                "retry": kind.retry.value,
+                "meaning": describe_error(kind),
+            }
+    return list(found.values())
+
+
+def problem_page(code: str, published: Iterable[Mapping[str, Any]]) -> Reply | None:
+    """The page of one refusal that is published; None if there is no such code."""
+    found = [one for one in published if one["code"].lower() == code]
+    if not found:
+        return None
+    statuses = " or ".join(map(str, sorted({one["status"] for one in found})))
+    advice = "same-key" if any(one["retry"] == "same-key" for one in found) else found[0]["retry"]
+    return error_page(found[0]["code"], PROFILES["default"], meaning=(found[0]["meaning"], advice, statuses))
 
 
 def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str | None) -> Reply:

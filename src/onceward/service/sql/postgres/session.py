@@ -1,0 +1,291 @@
+"""
+A connection that runs tenants' statements: its settings, and the pipeline that everything is sent through.
+
+The pipeline is the extended protocol, in which a text is one statement or none. Several steps go out together and their
+answers are read in one go; after the first that fails, the server skips the rest. A tenant's rows come one by one and
+are counted, so that a large answer is given up and never held.
+
+Every setting of a request is local to its transaction. A session that had to be cancelled is closed: the cancel might
+reach the next tenant's statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.generators import fetch, send
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
+
+from onceward._core.errors import StoreUnavailable
+from onceward.protocol.errors import SqlError, SqlKind
+from onceward.service.sql.limits import Limits
+from onceward.service.sql.postgres.sqlstates import sql_error
+from onceward.service.sql.postgres.values import from_postgres
+from onceward.stores._postgres_pool_async import AsyncPostgresConnection
+from onceward.stores._postgres_url import PostgresTarget
+from onceward.stores._postgres_wire import RECORD_CONVERSION, connect_arguments, load_rows
+
+ANSWER_SECONDS: Final = 10.0
+"""Beyond a statement's deadline, how long a server may be silent before its connection is given up."""
+CANCEL_SECONDS: Final = 5.0
+_SETTINGS: Final = (
+    "SET search_path = pg_catalog",
+    # A tenant's statements are planned for what they are; ours, which the store's connections plan in another way, are
+    # prepared here and few.
+    "SET enable_seqscan = on",
+    "SET plan_cache_mode = auto",
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO, YMD'",
+    "SET IntervalStyle = 'postgres'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 1",
+    "SET standard_conforming_strings = on",
+    "SET max_parallel_workers_per_gather = 0",
+    "SET idle_in_transaction_session_timeout = '15s'",
+    # A client that is gone is noticed while its statement runs.
+    "SET client_connection_check_interval = '2s'",
+    "SET default_transaction_isolation = 'read committed'",
+)
+_WORK_MEMORY: Final = "SET work_mem = '{}kB'"
+
+
+class Answer:
+    """What came back for one step."""
+
+    __slots__ = ("columns", "command", "error", "kinds", "result", "rows", "written")
+
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+        self.kinds: list[int] = []
+        self.rows: list[list[bytes | None]] = []
+        self.result: Any = None
+        """libpq's, the last of them."""
+        self.error: Any = None
+        """The same, if the step failed."""
+        self.written = 0
+        self.command = ""
+
+
+class PipelineStep(NamedTuple):
+    """One statement of a pipeline."""
+
+    sql: bytes
+    values: Sequence[bytes | None] = ()
+    name: bytes = b""
+    """For a statement of ours that is to be prepared under this name."""
+    binary: bool = False
+    """Whether values and rows are in PostgreSQL's binary form: ours are, a tenant's are not."""
+
+
+class RowCounter:
+    """How much the answers of one request may still hold."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rows = limits.answer_rows
+        self._bytes = limits.answer_bytes
+        self.refusal: SqlError | None = None
+
+    def is_over(self, row: Sequence[bytes | None]) -> bool:
+        """Count a row; whether that is one too many."""
+        self._rows -= 1
+        self._bytes -= sum(4 if one is None else len(one) + 3 for one in row) + 2
+        if self._rows < 0:
+            self.refusal = SqlError(
+                SqlKind.TOO_LARGE, f"the result has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
+            )
+        elif self._bytes < 0:
+            self.refusal = SqlError(
+                SqlKind.TOO_LARGE,
+                f"the result has more than {self._limits.answer_bytes} bytes",
+                hint="select fewer columns, or page with LIMIT",
+            )
+        return self.refusal is not None
+
+
+class TenantSession:
+    """One connection."""
+
+    def __init__(self, connection: AsyncPostgresConnection, limits: Limits, opened_at: float) -> None:
+        self.connection = connection
+        self.limits = limits
+        self.opened_at = opened_at
+        self.uses = 0
+        self._prepared: set[bytes] = set()
+        self._loader = Transformer(connection)
+        self._cancelling: asyncio.Task[None] | None = None
+        self.spoilt = False
+        """Whether it is not to be used again."""
+
+    @classmethod
+    async def open(cls, target: PostgresTarget, limits: Limits, now: float) -> Self:
+        """Connect. Errors are the driver's."""
+        connection = await AsyncPostgresConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
+        connection.silence_seconds = 2 * limits.statement_seconds + ANSWER_SECONDS
+        try:
+            for setting in (*_SETTINGS, _WORK_MEMORY.format(8_192)):
+                await connection.execute(setting)
+            if connection.info.server_version >= 170_000:
+                milliseconds = round(2_000 * limits.statement_seconds) + 10_000
+                await connection.execute(f"SET transaction_timeout = {milliseconds}")
+        except BaseException:
+            connection.pgconn.finish()
+            raise
+        return cls(connection, limits, now)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the next request may use it."""
+        pgconn = self.connection.pgconn
+        return (
+            not self.spoilt
+            and pgconn.status == ConnStatus.OK
+            and pgconn.transaction_status == TransactionStatus.IDLE
+            and pgconn.pipeline_status == PipelineStatus.OFF
+        )
+
+    def close(self) -> None:
+        """Hang up. What is open is rolled back by the server."""
+        self.connection.pgconn.finish()
+
+    async def exchange(
+        self, steps: Sequence[PipelineStep], *, counted: range = range(0), counter: RowCounter | None = None
+    ) -> list[Answer]:
+        """
+        Send steps together; their answers, as many as there are steps. After one that failed, the rest are empty.
+
+        The rows of the `counted` ones are counted; at a row too many the server is told to stop.
+        """
+        answers = [Answer() for _ in steps]
+        self.uses += 1
+        deadline = asyncio.get_running_loop().call_later(self.limits.statement_seconds, self._cancel)
+        try:
+            async with self.connection.lock:
+                await self.connection.wait(self._talk(steps, answers, counted, counter))
+        except psycopg.Error as error:
+            self.spoilt = True
+            raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
+        finally:
+            deadline.cancel()
+            if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
+        return answers
+
+    async def execute(self, *steps: PipelineStep) -> list[Answer]:
+        """Steps of ours; the first that failed raises."""
+        answers = await self.exchange(steps)
+        for answer in answers:
+            if answer.error is not None:
+                raise sql_error(answer.error)
+        return answers
+
+    def rows_of(self, answer: Answer) -> list[tuple[Any, ...]]:
+        """The rows of a step of ours, as Python has them."""
+        return load_rows(answer.result, self._loader)
+
+    def _cancel(self) -> None:
+        """Have the server stop what it runs. This session is not used again, so that nothing else is stopped."""
+        self.spoilt = True
+        if self._cancelling is None:
+            self._cancelling = asyncio.create_task(self._send_cancel())
+
+    async def _send_cancel(self) -> None:
+        try:
+            await self.connection.cancel_safe(timeout=CANCEL_SECONDS)
+        except psycopg.Error:
+            return  # The server's own limits are behind this one.
+
+    def _talk(
+        self, steps: Sequence[PipelineStep], answers: list[Answer], counted: range, counter: RowCounter | None
+    ) -> Generator[Any, Any, None]:
+        """A generator as psycopg's own are: `connection.wait` drives it."""
+        pgconn: Any = self.connection.pgconn
+        pgconn.enter_pipeline_mode()
+        try:
+            sent: list[tuple[Answer | bytes, bool]] = []
+            for number, (step, answer) in enumerate(zip(steps, answers, strict=True)):
+                form = Format.BINARY if step.binary else Format.TEXT
+                formats = [form] * len(step.values) or None
+                if step.name and step.name not in self._prepared:
+                    pgconn.send_prepare(step.name, step.sql)
+                    sent.append((step.name, False))
+                    self._prepared.add(step.name)
+                if step.name:
+                    pgconn.send_query_prepared(step.name, list(step.values), formats, form)
+                else:
+                    pgconn.send_query_params(step.sql, list(step.values) or None, None, formats, form)
+                sent.append((answer, number in counted))
+            pgconn.pipeline_sync()
+            yield from send(pgconn)
+            failed = False
+            for expected, is_counted in sent:
+                if is_counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
+                    pgconn.set_single_row_mode()
+                while (result := (yield from fetch(pgconn))) is not None:
+                    failed = failed or result.status == ExecStatus.FATAL_ERROR
+                    self._take(result, expected, counter if is_counted else None)
+            while (result := (yield from fetch(pgconn))) is not None:
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    break
+        finally:
+            self._leave_pipeline()
+
+    def _take(self, result: Any, answer: Answer | bytes, counter: RowCounter | None) -> None:
+        if isinstance(answer, bytes):  # The name of a statement that was to be prepared.
+            if result.status != ExecStatus.COMMAND_OK:
+                self._prepared.discard(answer)
+            return
+        answer.result = result
+        match result.status:
+            case ExecStatus.SINGLE_TUPLE | ExecStatus.TUPLES_OK | ExecStatus.TUPLES_CHUNK:
+                if not answer.kinds and result.nfields:
+                    answer.columns = [
+                        (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
+                    ]
+                    answer.kinds = [result.ftype(number) for number in range(result.nfields)]
+                for number in range(result.ntuples if counter is not None else 0):
+                    row = [result.get_value(number, column) for column in range(result.nfields)]
+                    if counter is None or counter.refusal is not None or counter.is_over(row):
+                        answer.rows.clear()
+                        self._cancel()
+                        break
+                    answer.rows.append(row)
+            case ExecStatus.FATAL_ERROR:
+                answer.error = result
+            case ExecStatus.COPY_IN | ExecStatus.COPY_OUT | ExecStatus.COPY_BOTH:
+                # The parser refuses COPY. If one comes this far, what follows on this connection is rows, not answers.
+                self.spoilt = True
+                self.connection.pgconn.finish()
+                raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
+        if result.command_status:
+            answer.command = result.command_status.decode()
+            answer.written = result.command_tuples or 0
+
+    def _leave_pipeline(self) -> None:
+        pgconn = self.connection.pgconn
+        if pgconn.status != ConnStatus.OK:
+            self.spoilt = True
+            return
+        try:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                pgconn.exit_pipeline_mode()
+        except psycopg.Error:
+            self.spoilt = True
+            pgconn.finish()
+
+
+def document_of(answer: Answer) -> dict[str, Any]:
+    """A tenant's statement, as its result is stored and sent."""
+    rows = [[from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows]
+    writes = not answer.command.startswith(("SELECT", "EXPLAIN", "CREATE", "ALTER", "DROP"))
+    return {
+        "columns": answer.columns,
+        "rows": rows,
+        "rowsRead": len(rows),
+        "rowsWritten": answer.written if writes else 0,
+        "lastInsertRowid": None,
+    }

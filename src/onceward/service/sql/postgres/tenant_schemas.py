@@ -1,0 +1,121 @@
+"""
+Tenants' databases on PostgreSQL: a schema each, owned by a role that nobody can log in as.
+
+The name of both is random. It is found by namespace and database in a table of ours, on which tenants have no rights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Final
+
+from onceward.protocol.errors import DatabaseUnknown
+from onceward.runtime.environment import Environment
+from onceward.service.sql.database_files import DatabaseName, check_name
+from onceward.service.sql.postgres.session import PipelineStep, TenantSession
+from onceward.stores.tables import Schema
+
+SCHEMA: Final = Schema(
+    "sql_tenants", "onceward.service.sql.postgres", 1, "`onceward serve --sql postgresql://...` makes them"
+)
+REMEMBERED: Final = 10_000
+_NAME: Final = re.compile(r"ow_[0-9a-f]{24}")
+_BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
+
+
+class TenantSchemas:
+    """Which schema a database is. What was found is remembered: a name never stands for another schema."""
+
+    def __init__(self, tables: str, environment: Environment) -> None:
+        self._table = f"{tables}.onceward_databases"
+        self._random = environment.random
+        self._known: OrderedDict[DatabaseName, str] = OrderedDict()
+
+    def forget(self, name: DatabaseName) -> None:
+        """Ask again: another replica may have dropped it."""
+        self._known.pop(name, None)
+
+    def recall(self, namespace: str, database: str) -> str | None:
+        """The schema, if it was asked for before."""
+        return self._known.get(DatabaseName(namespace, database))
+
+    async def find(self, session: TenantSession, namespace: str, database: str) -> str:
+        """The schema of a database; `DatabaseUnknown` if there is none."""
+        name = DatabaseName(check_name(namespace, "namespace"), check_name(database, "database"))
+        sql = f"SELECT schema_name FROM {self._table} WHERE namespace = $1 AND database = $2"  # noqa: S608
+        [answer] = await session.execute(PipelineStep(sql.encode(), [one.encode() for one in name]))
+        found = session.rows_of(answer)
+        if not found:
+            raise DatabaseUnknown(f"there is no database {database}; create it with PUT, or check its name")
+        schema = _checked(found[0][0])
+        self._known[name] = schema
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return schema
+
+    async def create(self, session: TenantSession, namespace: str, database: str) -> bool:
+        """Make a database; whether it is new."""
+        name = DatabaseName(check_name(namespace, "namespace"), check_name(database, "database"))
+        schema = _checked(f"ow_{self._random(12).hex()}")
+        sql = (
+            f"INSERT INTO {self._table} (namespace, database, schema_name) VALUES ($1, $2, $3) "  # noqa: S608
+            "ON CONFLICT (namespace, database) DO NOTHING RETURNING 1"
+        )
+        values = [*(one.encode() for one in name), schema.encode()]
+        try:
+            _, inserted = await session.execute(_BEGIN, PipelineStep(sql.encode(), values))
+            if not session.rows_of(inserted):
+                await session.execute(_ROLLBACK)
+                return False
+            modern = session.connection.info.server_version >= 160_000
+            membership = " WITH INHERIT FALSE, SET TRUE" if modern else ""
+            await session.execute(
+                PipelineStep(f"CREATE ROLE {schema} NOLOGIN NOINHERIT".encode()),
+                PipelineStep(f"GRANT {schema} TO CURRENT_USER{membership}".encode()),
+                PipelineStep(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}".encode()),
+                _COMMIT,
+            )
+        except BaseException:
+            session.spoilt = True  # Closing it undoes what is open.
+            raise
+        return True
+
+    async def drop(self, session: TenantSession, namespace: str, database: str) -> str | None:
+        """Delete a database; the schema that it was, None if there was none."""
+        name = DatabaseName(check_name(namespace, "namespace"), check_name(database, "database"))
+        sql = f"DELETE FROM {self._table} WHERE namespace = $1 AND database = $2 RETURNING schema_name"  # noqa: S608
+        self.forget(name)
+        try:
+            _, deleted = await session.execute(_BEGIN, PipelineStep(sql.encode(), [one.encode() for one in name]))
+            found = session.rows_of(deleted)
+            if not found:
+                await session.execute(_ROLLBACK)
+                return None
+            schema = _checked(found[0][0])
+            await session.execute(
+                PipelineStep(f"SET LOCAL ROLE {schema}".encode()),
+                PipelineStep(f"DROP SCHEMA {schema} CASCADE".encode()),
+                PipelineStep(b"SET LOCAL ROLE NONE"),
+                PipelineStep(f"DROP ROLE {schema}".encode()),
+                _COMMIT,
+            )
+        except BaseException:
+            session.spoilt = True
+            raise
+        return schema
+
+    async def list(self, session: TenantSession, namespace: str | None) -> list[DatabaseName]:
+        """The databases there are, by name."""
+        where = "" if namespace is None else " WHERE namespace = $1"
+        sql = f"SELECT namespace, database FROM {self._table}{where} ORDER BY namespace, database"  # noqa: S608
+        values = [] if namespace is None else [check_name(namespace, "namespace").encode()]
+        [answer] = await session.execute(PipelineStep(sql.encode(), values))
+        return [DatabaseName(*row) for row in session.rows_of(answer)]
+
+
+def _checked(name: str) -> str:
+    """A name as we make them: it is written into statements."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("the table of databases names a schema that is none of ours")
+    return name

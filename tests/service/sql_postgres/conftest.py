@@ -1,0 +1,65 @@
+"""PostgreSQL servers with a database that is prepared for tenants, in the versions that are here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
+
+import psycopg
+import pytest
+from tenant_support import DATABASE, NAMESPACE, Tenant
+
+from onceward.service.sql.postgres import PostgresEngine
+from onceward.service.sql.postgres.preparation import ROLE, preparation_script
+from servers.postgres import DEBIAN_15, PostgresServer, needed, running, throwaway
+
+
+@cache
+def _server(version: int) -> PostgresServer:
+    return running() if version == 18 else throwaway(DEBIAN_15)
+
+
+@cache
+def prepared(version: int, managed: bool = False) -> str:
+    """The URL of the service's role in a database that an administrator has prepared."""
+    server, name = _server(version), "tenants_managed" if managed else "tenants"
+    server.execute(f"CREATE DATABASE {name}")
+    with psycopg.connect(server.url(name), autocommit=True) as connection:
+        connection.execute(preparation_script(name, managed=managed))  # type: ignore[arg-type]
+    return server.url(name, user=ROLE)
+
+
+def administrator(url: str) -> str:
+    """The same database, for a superuser."""
+    return url.replace(f"{ROLE}@", "postgres@")
+
+
+@pytest.fixture(params=[18, pytest.param(15, marks=pytest.mark.skipif(not DEBIAN_15.is_dir(), reason="no PG 15"))])
+def version(request: pytest.FixtureRequest) -> int:
+    """The version of PostgreSQL."""
+    needed()
+    return int(request.param)
+
+
+@pytest.fixture
+def url(version: int) -> str:
+    """A prepared database."""
+    return prepared(version)
+
+
+@pytest.fixture
+def play(url: str) -> Callable[..., Any]:
+    """Tell a story on an engine, with a database of a tenant's that is new."""
+
+    def tell(story: Callable[[Tenant], Awaitable[Any]], **options: Any) -> Any:
+        async def run() -> Any:
+            async with PostgresEngine(url, **options) as engine:
+                await engine.drop(NAMESPACE, DATABASE)
+                await engine.create(NAMESPACE, DATABASE)
+                return await story(Tenant(engine))
+
+        return asyncio.run(run())
+
+    return tell
