@@ -85,6 +85,7 @@ def test_neighbours_by_name_are_not_within(url: str) -> None:
     assert found == {"test:acme", "test:acme:token:t1"}
 
 
+@pytest.mark.usefixtures("service")  # First: a service makes its first token where there is no tenant.
 def test_pages_of_tenants_show_each_of_them_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A page begins where the one before ended, in whatever order.
