@@ -29,7 +29,7 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
-ALL := test test-agents racers drill-atomic drills migrate-million schedules faults soak test-loaded
+ALL := test test-agents test-floors racers drill-atomic drills migrate-million schedules faults soak test-loaded
 
 .PHONY: quick
 quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
@@ -58,6 +58,26 @@ test-agents: $(AGENTS_STAMP) ## Every framework and queue, killed at every point
 	CRASHES=all CRASH_TABLE=$(CURDIR)/build/crashes.jsonl $(AGENTS_VENV)/bin/python -m pytest -n $(JOBS) -q tests/agents tests/queues tests/examples/test_examples.py tests/testing/test_plugin_fixtures.py
 	$(AGENTS_VENV)/bin/python tools/crash_table.py build/crashes.jsonl
 	$(AGENTS_VENV)/bin/python tools/faults.py --frameworks
+
+# The lowest versions of what the service needs that pyproject.toml allows, in an environment of their own.
+FLOORS := serve postgres redis sealed
+FLOORS_VENV := .venv-floors
+FLOORS_STAMP := $(FLOORS_VENV)/.ready
+comma := ,
+empty :=
+$(FLOORS_STAMP): pyproject.toml tools/floors.py tests/floors.txt
+	@echo "making $(FLOORS_VENV) with the lowest versions that are allowed (once; about 150 MB, a minute)"
+	@test -x $(FLOORS_VENV)/bin/python || $(PYTHON) -m venv $(FLOORS_VENV)
+	@$(PYTHON) tools/floors.py $(FLOORS) > $(FLOORS_VENV)/constraints.txt
+	@$(FLOORS_VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(FLOORS_VENV)/constraints.txt \
+		-e '.[$(subst $(empty) $(empty),$(comma),$(FLOORS))]' -r tests/floors.txt
+	@touch $@
+
+.PHONY: test-floors
+test-floors: $(FLOORS_STAMP) ## The service and its stores on the lowest versions of their libraries (minutes)
+	$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -q -W default tests/service/test_service_socket.py tests/service/test_service_keys.py \
+		tests/service/test_service_hooks.py tests/service/test_service_tls.py tests/service/test_service_connections.py \
+		tests/service/test_service_sealed.py tests/service/test_service_replicas.py tests/service/sql/test_sql_keys.py
 
 .PHONY: test-loaded
 test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores

@@ -64,6 +64,7 @@ from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.network.http_protocol import HEAD_BYTES_MAX
+from onceward.service.planted_tables import check_tables
 from onceward.service.private_folder import make_private_folder
 from onceward.service.records.app import RecordsApp
 from onceward.service.seal import TenantSeal, open_tenant_seal
@@ -112,6 +113,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
     url, limits = store_url_of(settings), limits_of(settings)
     make_private_folder(settings.folder)
+    await asyncio.to_thread(check_tables, url)
     async with AsyncExitStack() as stack:
         seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
         if seal is not None:
