@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -44,3 +46,19 @@ def test_one_without_a_version_is_found() -> None:
     requirements = ["a>=1", "b[x]>=2.0; python_version < '4'", "onceward[serve]", "c", "d<3", "e @ git+https://host/e"]
 
     assert without_a_version(requirements) == ["c", "d<3", "e @ git+https://host/e"]
+
+
+def test_the_floors_of_the_service_can_be_tried() -> None:
+    """
+    `make test-floors` installs exactly the lowest version of each library that serving needs.
+    """
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    extras = re.search(r"^FLOORS := (.+)$", makefile, re.MULTILINE)
+    assert extras is not None
+    names = extras[1].split()
+    assert {"serve", "postgres", "sealed"} <= set(names)
+    program = [sys.executable, str(ROOT / "tools" / "floors.py"), *names]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+
+    wanted = [one for name in names for one in PROJECT["optional-dependencies"][name]]
+    assert printed == [re.sub(r"\[.*\]", "", one).replace(">=", "==") for one in wanted]
