@@ -21,6 +21,8 @@ import onceward
 from onceward._core import errors
 from onceward.cli import build_parser, exit_codes, main
 from onceward.cli.command_table import GROUPS
+from onceward.gate import Sealed
+from onceward.service.sql import Keyed, LocalDatabase
 from onceward.stores import sqlite
 
 EXIT_CODES = {
@@ -43,6 +45,8 @@ EXIT_CODES = {
     "store_corrupt": 4,
     "unrecorded": 4,
     "schema_mismatch": 4,
+    "seal_broken": 4,
+    "seal_key_missing": 4,
     "source_unknown": 1,
 }
 """Everything else is 3: the record does not allow it."""
@@ -87,6 +91,14 @@ EXAMPLES = [
 ]
 
 
+def _make_service_folder(folder: Path) -> None:
+    """The folder of a service that has one database with one keyed write in it."""
+    file = folder / "databases" / "live-acme" / "shop.db"
+    file.parent.mkdir(parents=True)
+    with LocalDatabase(file) as database:
+        database.query("SELECT 1", identity=Keyed("live:acme:db:shop", "evt-1"))
+
+
 class TestHelp:
     """What --help says is true."""
 
@@ -109,10 +121,15 @@ class TestHelp:
         if line.startswith("onceward migrate"):
             with closing(sqlite3.connect(folder / "app.db")) as database:
                 database.execute("CREATE TABLE expenses (id INTEGER PRIMARY KEY)")
+        if "--folder onceward-data" in line:
+            _make_service_folder(folder / "onceward-data")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()
         (folder / "call.json").write_text('{"order": 17}')
+        (folder / "serve.toml").write_text("retain = 3600\n")
+        (folder / "seal-keys.txt").touch(mode=0o600)
+        (folder / "seal-keys.txt").write_text(f"{Sealed.new_key()}\n")
         typed, _, code = line.partition("  # exit ")
         if line.startswith("onceward audit"):
             run("records", "release", "e9bb26a3a693", "--yes")

@@ -13,11 +13,13 @@ import pytest
 from onceward.client import BatchResult, BookedBatch, BookedItem, Checkpoint, Delta, Derived, Gaps, NewDelta, Receipt
 from onceward.client import Result as QueryResult
 from onceward.protocol import errors
-from onceward.service.app import REFUSALS
+from onceward.service.app import contract_of_service
 from onceward.service.ledger import wire
+from onceward.service.settings import Settings
 from onceward.service.sql.app import BatchResponse, QueryResponse
+from onceward.service.web.service_contract import all_refusals
 
-HEADERS = {"replayed", "advice"}
+HEADERS = {"usage", "replayed", "advice"}
 """What the client reads from headers, and not from the body."""
 
 
@@ -55,5 +57,6 @@ def test_every_shared_error_has_a_page_of_the_service() -> None:
     shared = {one for one in vars(errors).values() if isinstance(one, type) and one.__module__ == errors.__name__}
     shared -= {errors.SqlKind}
 
-    assert shared - set(REFUSALS) == set()
+    published = {one["code"] for one in all_refusals(contract_of_service(Settings()))}
+    assert {one.code for one in shared} - published == set()
     assert len(shared) > 10

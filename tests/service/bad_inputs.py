@@ -186,7 +186,7 @@ BAD = [
         ]
         for text in texts
     ),
-    Bad(71, "100,001 parameters", sql("INSERT INTO events VALUES (?, ?)", [1] * 100_001), 400, "sql_error"),
+    Bad(71, "100,001 parameters", sql("INSERT INTO events VALUES (?, ?)", [1] * 100_001), 400, "request_invalid"),
     *(
         Bad(71, what, sql("INSERT INTO events VALUES (?, 1)", params), 400, "sql_error")
         for what, params in [

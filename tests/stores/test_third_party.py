@@ -74,7 +74,7 @@ def desk(tmp_path: Path) -> Desk:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that packages are found in, by this process."""
     folder = tmp_path / "site"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(_store_kinds, "_loaded", {})
     return folder
@@ -188,7 +188,7 @@ def test_the_service_keeps_its_records_there(desk: Desk, monkeypatch: pytest.Mon
 
     for name, value in desk.environment.items():
         monkeypatch.setenv(name, value)
-    (folder := desk.folder / "data").mkdir()
+    (folder := desk.folder / "data").mkdir(mode=0o700)
     url = f"shelf:///{desk.folder}/agent.db"
     write = "import sys; from onceward import Gate; print(Gate(sys.argv[1], scope='test:demo').run('k', lambda: 1))"
     desk.python("-c", write, url)

@@ -98,7 +98,7 @@ RESEAL_COMMANDS = (
         summary="seal every stored value under the first of these keys",
         run=_reseal,
         arguments=(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed, too")),
-        examples=("onceward store reseal --seal-keys /etc/onceward/keys",),
+        examples=("onceward store reseal --seal-keys seal-keys.txt",),
         exit_codes=exit_codes.TO_FIND,
         more=(
             "For values under an older key, and for those from before sealing was switched on. Running gates are not\n"

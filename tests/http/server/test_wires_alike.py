@@ -172,6 +172,7 @@ def test_the_table_has_every_refusal_that_a_request_can_meet() -> None:
         "already_settled", "illegal_move", "out_of_order", "sequence_forgotten", "retry_transaction",  # Of other calls.
         "nothing_happened", "result_invalid",  # Of handlers: raised there, it is a handler's failure.
         "balance_exhausted", "forbidden", "quota_exceeded", "token_invalid",  # Of services.
+        "seal_broken", "seal_key_missing",  # Of gates that seal: tests/gate/seal, and test_service_sealed.py.
         "spend_exhausted",  # Of agents.
         "record_refused", "store_corrupt", "schema_mismatch", "recorded_failure",  # A 500 as `configuration` is.
         "store_forgot",  # Told as `in_doubt`.

@@ -280,7 +280,7 @@ class TestOpening:
             with pytest.raises(StoreCorrupt, match="restore onceward_access"):
                 world.open()
         finally:
-            world.rows("INSERT INTO onceward_access (name, value) VALUES ('schema_version', 1)")
+            world.rows("INSERT INTO onceward_access (name, value) VALUES ('schema_version', 2)")
 
     def test_several_that_open_it_first_make_it_once(self, world: World) -> None:
         """
