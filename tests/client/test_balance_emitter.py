@@ -365,7 +365,7 @@ class TestKilled:
         """
         It is started again on its folder, and the emitter sends what it holds: every delta once.
         """
-        (tmp_path / "served").mkdir()
+        (tmp_path / "served").mkdir(mode=0o700)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = str(free.getsockname()[1])
         service = Served.started(tmp_path / "served", "--port", port)

@@ -106,9 +106,11 @@ class Bench:
             yield made
 
     def close(self) -> None:
-        for gate in self._gates:
-            self.do(gate.close())
-        self._loop.close()
+        try:
+            for gate in self._gates:
+                self.do(gate.close())
+        finally:
+            self._loop.close()
 
 
 COLUMNS = (*MOVABLE, "fence", "fingerprint", "token", "scope")
