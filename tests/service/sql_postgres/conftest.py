@@ -31,11 +31,6 @@ def prepared(version: int, managed: bool = False) -> str:
     return server.url(name, user=ROLE)
 
 
-def administrator(url: str) -> str:
-    """The same database, for a superuser."""
-    return url.replace(f"{ROLE}@", "postgres@")
-
-
 @pytest.fixture(params=[18, pytest.param(15, marks=pytest.mark.skipif(not DEBIAN_15.is_dir(), reason="no PG 15"))])
 def version(request: pytest.FixtureRequest) -> int:
     """The version of PostgreSQL."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from onceward.service.sql.postgres import PostgresEngine
+from onceward.service.sql.postgres.preparation import ROLE
 from onceward.service.sql.requests import Keyed, SqlBatchResult, SqlResult, Step
 
 NAMESPACE, DATABASE = "live-acme", "shop"
 SCOPE = "live:acme:db:shop"
+
+
+def administrator(url: str) -> str:
+    """The same database, for a superuser."""
+    return url.replace(f"{ROLE}@", "postgres@")
 
 
 class Tenant:

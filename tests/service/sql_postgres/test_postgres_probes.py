@@ -9,8 +9,7 @@ import asyncio
 import pytest
 from hostile_probes import PROBES, Probe
 from layers import Layers, Prober, probing
-
-from conftest import administrator
+from tenant_support import administrator
 
 QUICK = [probe for probe in PROBES if probe.after != "bombs"]
 BOMBS = [probe for probe in PROBES if probe.after == "bombs"]

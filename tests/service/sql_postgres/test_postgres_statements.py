@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import SHORT
-from tenant_support import Tenant
+from tenant_support import Tenant, administrator
 
-from conftest import administrator
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.postgres.allowed_names import FUNCTIONS, TYPES, VIEWS, VOLATILE
 from onceward.service.sql.postgres.placeholders import numbered, ordered

@@ -170,7 +170,7 @@ class Account:
         return not any(self._held.values()) and self.cpu_left() >= self.allowance.cpu_burst
 
     def limit_of(self, resource: Resource) -> int:
-        """What it may hold of a resource now: its own limit, or what it has and all that is free."""
+        """What it may hold of a resource now: its own limit, or as much as is still free if that is less."""
         if self._is_shared:
             return self._held[resource] + self._pool.free(resource)
         return min(int(getattr(self.allowance, resource)), self._pool.free(resource))

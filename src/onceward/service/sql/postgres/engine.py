@@ -29,9 +29,10 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 from onceward.gate import AsyncGate
-from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.errors import EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account
+from onceward.service.sql.authorizer import readonly_error
 from onceward.service.sql.costs import SqlCost, note_cost
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.key_terms import KeyTerms, key_options
@@ -243,7 +244,7 @@ class PostgresEngine:
                 template = numbered(sql)
                 checked = await self._check(template)
                 if request.readonly and not checked.reads:
-                    raise _readonly()
+                    raise readonly_error()
                 values = [to_postgres(one, str(place)) for place, one in enumerate(ordered(template, params), 1)]
             except SqlError as error:
                 error.statement = number if request.batch else None
@@ -386,12 +387,6 @@ def _as_sent(sql: str, params: Params) -> Any:
     for place, value in enumerate(ordered(numbered(sql), params), 1):
         to_postgres(value, str(place))
     return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
-
-
-def _readonly() -> SqlError:
-    return SqlError(
-        SqlKind.READONLY, "this statement writes, and the token may only read", hint="use a token that may write"
-    )
 
 
 def _unknown() -> OutcomeUnknown:
