@@ -27,8 +27,8 @@ def test_a_key_that_others_used_first_is_still_its_owners(served: Served, databa
     A stranger, and a token of the same tenant that may only read, send the key that the owner is about to use. The
     owner's write runs, and its answer is its own.
     """
-    stranger, reader = served.new_token("stranger", role="admin"), served.new_token("demo", role="read")
-    theirs = database.replace("/demo/", "/stranger/")
+    stranger, reader = served.new_token("planter", role="admin"), served.new_token("demo", role="read")
+    theirs = database.replace("/demo/", "/planter/")
     served.call("PUT", theirs, token=stranger)
     served.query(theirs, "CREATE TABLE events (id TEXT, name TEXT)", token=stranger)
 
