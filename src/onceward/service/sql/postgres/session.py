@@ -90,6 +90,11 @@ class RowCounter:
         self._bytes = limits.answer_bytes
         self.refusal: SqlError | None = None
 
+    @property
+    def used(self) -> int:
+        """About how many bytes they hold."""
+        return self._limits.answer_bytes - self._bytes
+
     def is_over(self, row: Sequence[bytes | None]) -> bool:
         """Count a row; whether that is one too many."""
         self._rows -= 1
@@ -115,6 +120,8 @@ class TenantSession:
         self.limits = limits
         self.opened_at = opened_at
         self.uses = 0
+        self.worked = 0.0
+        """Seconds that the server took for tenants' statements, since this session was lent."""
         self._prepared: set[bytes] = set()
         self._loader = Transformer(connection)
         self._cancelling: asyncio.Task[None] | None = None
@@ -162,7 +169,9 @@ class TenantSession:
         """
         answers = [Answer() for _ in steps]
         self.uses += 1
-        deadline = asyncio.get_running_loop().call_later(self.limits.statement_seconds, self._cancel)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline = loop.call_later(self.limits.statement_seconds, self._cancel)
         try:
             async with self.connection.lock:
                 await self.connection.wait(self._talk(steps, answers, counted, counter))
@@ -171,6 +180,8 @@ class TenantSession:
             raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
         finally:
             deadline.cancel()
+            if counted:
+                self.worked += loop.time() - began
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers
