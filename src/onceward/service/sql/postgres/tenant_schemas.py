@@ -119,13 +119,7 @@ class TenantSchemas:
                 await session.execute(_ROLLBACK)
                 return None
             schema = _checked(found[0][0])
-            await session.execute(
-                PipelineStep(f"SET LOCAL ROLE {schema}".encode()),
-                PipelineStep(f"DROP SCHEMA {schema} CASCADE".encode()),
-                PipelineStep(b"SET LOCAL ROLE NONE"),
-                PipelineStep(f"DROP ROLE {schema}".encode()),
-                _COMMIT,
-            )
+            await session.execute(*(PipelineStep(one.encode()) for one in dropping(schema)), _COMMIT)
         except BaseException:
             session.spoilt = True
             raise
@@ -146,6 +140,13 @@ class TenantSchemas:
         values = [] if namespace is None else [check_name(namespace, "namespace").encode()]
         [answer] = await session.execute(PipelineStep(sql.encode(), values))
         return [DatabaseName(*row) for row in session.rows_of(answer)]
+
+
+def dropping(schema: str) -> tuple[str, ...]:
+    """The statements that drop a schema and its role, inside a transaction."""
+    schema = _checked(schema)
+    as_its_owner = (f"SET LOCAL ROLE {schema}", f"DROP SCHEMA {schema} CASCADE", "SET LOCAL ROLE NONE")
+    return (*as_its_owner, f"DROP ROLE {schema}")
 
 
 def _checked(name: str) -> str:
