@@ -320,18 +320,18 @@ class PostgresEngine:
             reads=reads and request.identity is None,
             lock_milliseconds=milliseconds,
             statement_milliseconds=milliseconds,
-            room=self._room(request, schema, namespace, measured=not reads and not verbs <= _FREES),
+            room=self._room(request, schema, namespace, watched=not reads and not verbs <= _FREES),
             replay_only=request.replay_only,
             is_keyed=request.identity is not None,
         )
 
-    def _room(self, request: SqlRequest, schema: str, namespace: str, *, measured: bool) -> SchemaRoom:
-        """What a request may add. Its bytes are looked at under a quota, and otherwise now and then."""
-        if measured and request.growth is None:
-            measured = self._measured.is_due(schema)
+    def _room(self, request: SqlRequest, schema: str, namespace: str, *, watched: bool) -> SchemaRoom:
+        """What a request may add. Its bytes are looked at under a quota; otherwise now and then, and if it is heavy."""
+        measured = watched and (request.growth is not None or self._measured.is_due(schema))
         return SchemaRoom(
             things_max=min(self._relations_max, self._server.relations_max(EACH)),
             namespaces=sibling_namespaces(namespace) if namespace else (),
+            watched=watched,
             measured=measured,
             growth=request.growth,
             database_bytes=self._limits.database_bytes,

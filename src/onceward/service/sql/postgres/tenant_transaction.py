@@ -23,7 +23,7 @@ from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import END, END_FRESH, NOT_LANDED, NOT_OURS
 from onceward.protocol.errors import SqlError
-from onceward.service.sql.postgres.schema_room import SchemaRoom, quota_full
+from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import Answer, PipelineStep, RowCounter, TenantSession, document_of
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.stores import _postgres_rows as rows
@@ -243,7 +243,20 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 raise _ours(answer.error)
         last = first + len(statements)
         self._result_bytes = counter.used
+        if not any(one.error is not None for one in answers):
+            await self._measure_late(answers[first:last])
         return _Sent(answers[first - 1], answers[first:last], answers[last:])
+
+    async def _measure_late(self, statements: Sequence[Answer]) -> None:
+        """Look at the size before the commit after all, if more was done than small writes do."""
+        room = self._request.room
+        heavy = self._session.worked > HEAVY_SECONDS or sum(one.written for one in statements) > HEAVY_ROWS
+        if room.measured or not room.watched or not heavy:
+            return
+        [answer] = await self._session.exchange((room.measuring(self._request.schema),))
+        if answer.error is not None:
+            await self.rollback()
+            raise room.refusal(_code_of(answer.error)) or _ours(answer.error)
 
     def _beginning(self) -> list[PipelineStep]:
         """What comes first in a transaction: BEGIN and, for a step of a plan, that its records live on."""
