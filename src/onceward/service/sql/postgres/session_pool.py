@@ -87,8 +87,6 @@ class SessionPool:
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """Of tenants who have or wait for sessions; the one whose turn it is first."""
         self._look: asyncio.TimerHandle | None = None
-        self._shortest = float("inf")
-        """The quickest exchange so far, in seconds: the way to the server and back, which is nobody's work."""
         self._ever = False
         self._closed = False
 
@@ -121,12 +119,10 @@ class SessionPool:
                 self._forget(tenant, line)
                 self._serve()
 
-    def cost_of(self, session: TenantSession) -> float:
+    @staticmethod
+    def cost_of(session: TenantSession) -> float:
         """What the server has worked for whoever has a session now, as far as that can be told from here."""
-        if session.worked:
-            self._shortest = min(self._shortest, session.worked)
-            return REQUEST_SECONDS + session.worked - self._shortest
-        return REQUEST_SECONDS
+        return REQUEST_SECONDS + max(session.worked - session.way, 0.0)
 
     def refuse_waiting(self) -> None:
         """Nobody gets a turn any more."""
@@ -248,7 +244,6 @@ class SessionPool:
 
     def drop_idle(self) -> None:
         """The server is gone, or another one: whoever asks again asks on a new connection."""
-        self._shortest = float("inf")
         while self._idle:
             self._idle.pop().close()
 
