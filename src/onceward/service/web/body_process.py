@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from onceward._core.errors import RequestInvalid
 from onceward._core.strict_json import parse_json
 from onceward.runtime.environment import REAL
-from onceward.runtime.process_limits import limit_this_process
+from onceward.runtime.process_limits import limit_this_process, lower_priority
 from onceward.service.web.json_shape import check_shape
 
 LONG_BYTES: Final = 262_144
@@ -97,6 +97,7 @@ def shortest_form(body: bytes) -> bytes:
 
 
 def _main() -> int:
+    lower_priority()
     limit_this_process(address_bytes=ADDRESS_BYTES)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while head := source.read(_ASKED.size):
