@@ -91,8 +91,8 @@ def refuse_debtor(account: Account) -> None:
     if account.cpu_left() < 0:
         wait = account.cpu_wait(0.0)
         raise RateLimitError(
-            "this tenant has used more processor time than it may, and waits until that is made up for; nothing was "
-            f"run. Send it again in {wait:.0f} s",
+            f"this {account.owner.partition(':')[0]} has used more processor time than it may, and waits until that is made up for; nothing "
+            f"was run. Send it again in {wait:.0f} s",
             retry_after_seconds=wait,
         )
 
