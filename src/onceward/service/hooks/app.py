@@ -53,7 +53,7 @@ RECEIVES: tuple[type[OncewardError], ...] = (
 SHORT_BYTES = 65_536
 """A body that is read from any address: most events are far shorter, and the server has read as much already."""
 READ_SECONDS_PER_BYTE = 6e-9
-"""Of processor time: verifying and reading five megabytes takes 30 ms, and is paid for by the address they come from."""
+"""Of processor time: verifying and reading five megabytes takes 30 ms. The address that they come from pays."""
 SOURCE_BYTES_MAX = 32 << 20
 """Of longer bodies under way to one source: whoever knows its name can send to it. One address has half of them."""
 

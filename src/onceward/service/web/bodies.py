@@ -89,10 +89,10 @@ def declared_length(request: Request) -> int | None:
 def refuse_debtor(account: Account) -> None:
     """`RateLimitError` for whoever has used more processor time than comes back: until that is made up for."""
     if account.cpu_left() < 0:
-        wait = account.cpu_wait(0.0)
+        wait, who = account.cpu_wait(0.0), account.owner.partition(":")[0]
         raise RateLimitError(
-            f"this {account.owner.partition(':')[0]} has used more processor time than it may, and waits until that is made up for; nothing "
-            f"was run. Send it again in {wait:.0f} s",
+            f"this {who} has used more processor time than it may, and waits until that is made up for; nothing was "
+            f"run. Send it again in {wait:.0f} s",
             retry_after_seconds=wait,
         )
 
