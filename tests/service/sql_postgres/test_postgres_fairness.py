@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tenant_support import DATABASE, Tenant
 
-from onceward.errors import RateLimitError
+from onceward.errors import OncewardError, RateLimitError
 from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.runtime.environment import REAL
 from onceward.service.access.accounts import Account, Accounts, Allowance, Resource
@@ -124,8 +124,9 @@ class TestProcessorTime:
                 await tenant.ask(ENDLESS, account=account)
             account.spend_cpu(-0.5)  # Half a second came back: enough for much, and not for that.
             before = account.usage().cpu_seconds
-            with pytest.raises(RateLimitError):
+            with pytest.raises(OncewardError) as refused:
                 await tenant.ask(ENDLESS, account=account)
+            assert isinstance(refused.value, RateLimitError)
             assert account.usage().cpu_seconds == before
             assert (await tenant.ask("SELECT 1", account=account)).rows == [[1]]
 
