@@ -273,7 +273,7 @@ class TestWhoPays:
                 assert served.call("GET", "/v1/db/demo").status == 200
             answers = [one.result() for one in asked]
 
-        assert {one.status for one in answers} <= {200, 429}
+        assert {one.status for one in answers} <= {200, 408, 429}
         assert 0 < most <= 4
 
 
