@@ -43,6 +43,7 @@ DECISIONS = {
     "relay enable": ("billing", "endpoint.enable"),
     "hooks add": ("crm --scheme stripe --secret-env S --handler shop:paid --tenant acme", "source.add"),
     "hooks requeue": ("stripe evt_1", "event.requeue"),
+    "store adopt": ("--folder .", "sql.adopt"),
     "audit reasons": ("required", "audit.reasons"),
 }
 """Every command that decides: what is typed, and the action that stands in the log."""

@@ -28,6 +28,8 @@ class Settings:
     """The folder of the databases and, unless a store is set, of the records and tokens."""
     store: str = ""
     """The URL of the store of records and tokens: sqlite:///... or postgresql://...; empty: a file in the folder."""
+    without_sql: bool = False
+    """Offer everything but SQL: no /v1/db, no processes that run it. For services that share a store and no folder."""
     host: str = "127.0.0.1"
     """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
