@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import ConfigurationError
 from onceward._core.holders import decode_process
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql_home import home_table
@@ -63,7 +63,7 @@ class SqlHomeHold:
             log.error("this service runs no more SQL: %s", error)
             if self._when_lost is not None:
                 await self._when_lost()
-        except OncewardError as error:
+        except Exception as error:  # Whatever it is, the next sign of life comes.
             log.warning("the store was not told that this service lives; it will be, in %g s: %s", RENEW_SECONDS, error)
 
     async def release(self) -> None:
@@ -72,7 +72,7 @@ class SqlHomeHold:
             return
         try:
             await self._tables.run(transact("sql_home.release", partial(home_table.release, self._holder)))
-        except OncewardError as error:
+        except Exception as error:
             log.warning("the hold on the databases was not given up, and lapses by itself: %s", error)
 
 
