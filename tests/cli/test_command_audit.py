@@ -52,7 +52,7 @@ LOOKS = (
     "key", "lint", "doctor", "contract", "drill", "simulate", "conformance", "journal", "mcp", "serve",
     "records list", "records show", "dead list", "dead show", "token list", "tenant list", "tenant show",
     "ledger verify", "relay status", "relay dead", "hooks list", "hooks test", "audit list", "audit verify",
-    "store check",
+    "store check", "tenant prepare",
 )  # fmt: skip
 """What only looks, or is about code and not about a store."""
 
