@@ -34,10 +34,10 @@ QUESTIONS = {
     "prepared transactions": "SELECT gid FROM pg_prepared_xacts",
 }
 """What a session can keep, and how it is asked for."""
-CANCELLED = ("too many rows", "a client that left")
+CANCELLED = ("too many rows",)
 """Ends after which a session is closed: it was told to stop, and nobody knows when it hears of it."""
-LATE = ("a deadline", "a keyed deadline", "a lock")
-"""Ends that come by the server's own limit or by ours, whichever is first."""
+LATE = ("a deadline", "a keyed deadline", "a lock", "a client that left")
+"""Ends that come by the server's own limit or by ours, whichever is first on this machine."""
 
 
 class State(NamedTuple):
