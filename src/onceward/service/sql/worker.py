@@ -198,6 +198,7 @@ def apply_limits(limits: Limits) -> None:
     ):
         _, most = resource.getrlimit(kind)
         resource.setrlimit(kind, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+    extend_cpu_limit(limits, REAL.process_cpu_seconds())
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Writing past the limit is an error then, and not the end.
     connection = sqlite3.connect(":memory:")
     connection.execute(f"PRAGMA soft_heap_limit = {limits.memory_bytes * 3 // 4}")
