@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
+from onceward.runtime import failpoints
+from onceward.runtime.environment import REAL
 from onceward.service.private_folder import make_private_folder
 from onceward.service.sql_home import (
     FOLDER,
@@ -35,6 +39,7 @@ from servers import postgres
 T = TypeVar("T")
 ONE, TWO = SqlHome(FOLDER, "1" * 32, "/one on alpha"), SqlHome(FOLDER, "2" * 32, "/two on beta")
 HERE, THERE = "here", "there"
+PATIENCE_SECONDS = 120.0
 
 
 class Still(StillEnvironment):
@@ -78,11 +83,17 @@ class HomeStore:
 
 
 @pytest.fixture(params=postgres.kinds())
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> HomeStore:
     """A store that is new."""
     if request.param == "sqlite":
-        yield HomeStore(f"sqlite:///{tmp_path}/records.db")
-        return
+        return HomeStore(f"sqlite:///{tmp_path}/records.db")
+    made: HomeStore = request.getfixturevalue("server_store")
+    return made
+
+
+@pytest.fixture
+def server_store() -> Iterator[HomeStore]:
+    """One on PostgreSQL."""
     server = postgres.running()
     server.execute("CREATE DATABASE sql_home")
     yield HomeStore(server.url("sql_home"))
@@ -112,7 +123,6 @@ class TestOneHome:
         asyncio.run(story())
         assert store.home == ONE.id
 
-    @pytest.mark.fault("two-folders-start-at-once")
     def test_of_many_that_come_at_once_one_wins(self, store: HomeStore) -> None:
         """
         Each with another folder. Who wins is what the store remembers.
@@ -134,6 +144,45 @@ class TestOneHome:
 
         won = [one for one in asyncio.run(story()) if one is not None]
         assert won == [store.home]
+
+    @pytest.mark.fault("two-folders-start-at-once")
+    @pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
+    def test_one_that_comes_while_another_claims_waits_for_it(self, server_store: HomeStore) -> None:
+        """
+        The first has written and not committed; the second cannot see it, and must not believe that there is nobody.
+        """
+        written, go_on = threading.Event(), threading.Event()
+
+        def pause() -> None:
+            if not written.is_set():
+                written.set()
+                go_on.wait(PATIENCE_SECONDS)
+
+        async def claim(home: SqlHome) -> str:
+            try:
+                async with server_store.hold(home, home.id):
+                    return "won"
+            except SqlHomeElsewhere:
+                return "refused"
+
+        open_tables(server_store.url, SCHEMA, REAL, create=True).close()
+        failpoints.arm("sql_home.claim.written", pause)
+        try:
+            with ThreadPoolExecutor() as threads:
+                first = threads.submit(lambda: asyncio.run(claim(ONE)))
+                assert written.wait(PATIENCE_SECONDS)
+                second = threads.submit(lambda: asyncio.run(claim(TWO)))
+                waits = "SELECT 1 FROM pg_stat_activity WHERE datname = 'sql_home' AND wait_event_type = 'Lock'"
+                end = REAL.monotonic() + PATIENCE_SECONDS
+                while not postgres.running().execute(waits):
+                    assert REAL.monotonic() < end
+                    assert not second.done()
+                go_on.set()
+                assert (first.result(), second.result()) == ("won", "refused")
+        finally:
+            go_on.set()
+            failpoints.disarm()
+        assert server_store.home == ONE.id
 
     def test_a_folder_that_moved_is_the_same_one(self, store: HomeStore) -> None:
         """
