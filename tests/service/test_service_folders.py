@@ -19,7 +19,7 @@ from onceward.runtime.environment import REAL
 from onceward.service.access import Access
 from onceward.service.sql_home import IDENTITY, SCHEMA, find_sql_home
 from onceward.stores.tables import Sql, SqlSteps, open_tables
-from servers import postgres
+from servers import postgres, tenants
 
 PEPPER = "a pepper of more than thirty-two characters"
 PLACE = "/v1/db/demo/shop"
@@ -363,6 +363,51 @@ class TestWithoutSql:
         assert alone.call("GET", "/v1/usage").status == 200
         shared.start("one")
         assert shared.home == (shared.root / "one" / IDENTITY).read_text().strip()
+
+
+@pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
+class TestDatabasesOnPostgres:
+    """One store, and databases on PostgreSQL."""
+
+    @pytest.fixture
+    def on_server(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedStore]:
+        """A store that is a file, and a prepared database."""
+        monkeypatch.setenv("ONCEWARD_PEPPER", PEPPER)
+        made = SharedStore(f"sqlite:///{tmp_path}/shared.db", tmp_path)
+        try:
+            yield made
+        finally:
+            for one in made.running:
+                one.process.kill()
+            made.stop()
+
+    @pytest.mark.fault("a-second-folder-is-taken")
+    def test_a_folder_is_refused_beside_it_and_it_beside_a_folder(
+        self, on_server: SharedStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Several services share the database. Moving to it, or away from it, is said once, and leaves a trace.
+        """
+        sql = tenants.prepared("adopted")
+        on_server.start("one").stop()
+        folder = (on_server.root / "one" / IDENTITY).read_text().strip()
+        told = on_server.refusal("two", "--sql", sql)
+        monkeypatch.setenv("ONCEWARD_STORE", on_server.url)
+        monkeypatch.setenv("ONCEWARD_SERVE_SQL", sql)
+        assert main(["store", "adopt", "--replacing", folder]) == 0
+        monkeypatch.delenv("ONCEWARD_SERVE_SQL")
+        capsys.readouterr()
+        services = [on_server.start(name, "--sql", sql) for name in ("two", "three")]
+        token = on_server.token()
+        answers = [write_once(one, token) for one in services]
+
+        assert f"onceward store adopt --sql URL --replacing {folder}" in told
+        assert [one.headers.get("idempotency-replayed") for one in answers] == [None, "true"]
+        assert "one key would run twice" in on_server.refusal("one")
+        assert on_server.home not in (None, folder)
+        back = ["store", "adopt", "--folder", str(on_server.root / "one"), "--replacing", on_server.home or ""]
+        assert main(back) == 2
+        assert "Stop that service" in capsys.readouterr().err
 
 
 def test_a_folder_and_a_store_from_before_are_adopted_at_the_first_start(shared: SharedStore) -> None:

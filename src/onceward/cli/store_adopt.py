@@ -15,14 +15,11 @@ from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
-from onceward.cli.tenant_databases import FOLDER, VARIABLE
+from onceward.cli.tenant_databases import FOLDER, SQL, SQL_VARIABLE, VARIABLE
 from onceward.cli.text_tables import format_facts
-from onceward.service.settings import PREFIX
 
 if TYPE_CHECKING:  # Not imported before it is needed: `--help` does not wait for it.
     from onceward.service.sql_home import SqlHome
-
-SQL_VARIABLE = f"{PREFIX}SQL"
 
 
 def _adopt(args: argparse.Namespace) -> int:
@@ -79,12 +76,7 @@ ADOPT_COMMANDS = (
         run=_adopt,
         arguments=(
             replace(FOLDER, help="the service's folder that has them now", default_text=f"${VARIABLE}"),
-            Argument(
-                "--sql",
-                "the PostgreSQL database that has them now, as for serve --sql",
-                metavar="URL",
-                default_text=f"${SQL_VARIABLE}",
-            ),
+            replace(SQL, help="the PostgreSQL database that has them now", default_text=f"${SQL_VARIABLE}"),
             Argument("--replacing", "the id of the folder or database that no longer has them", metavar="ID"),
             *DECIDING,
             STORE,
