@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, Unpack
 
@@ -197,13 +197,13 @@ class PostgresEngine:
     ) -> bool:
         """Make a database; whether it is new."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session:
+        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
             return await schemas.create(session, namespace, database)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session:
+        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
             schema = await schemas.drop(session, namespace, database)
             if schema is not None:
                 await schemas.erase_records(session, schema)
@@ -288,6 +288,15 @@ class PostgresEngine:
         """A session in turn, for whoever pays: so much processor time is set aside as it took the last time."""
         seconds = self._costs.quick if request is None else self._costs.expected(asked.tenant, request)
         return self._pool.lend(asked.tenant, asked.account, seconds)
+
+    @asynccontextmanager
+    async def _timed(self, session: TenantSession) -> AsyncIterator[None]:
+        """What the service does for a tenant costs the tenant, too."""
+        began = self._environment.monotonic()
+        try:
+            yield
+        finally:
+            session.worked += self._environment.monotonic() - began
 
     # A request.
 
@@ -374,10 +383,9 @@ class PostgresEngine:
     async def _once(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         async with self._lend(asked, request) as session:
             joined: TenantTransaction | None = None
-            began = self._environment.monotonic()
             try:
-                bound = await self._bound(request, await self._found(session, asked), asked.namespace)
-                session.worked += self._environment.monotonic() - began
+                async with self._timed(session):
+                    bound = await self._bound(request, await self._found(session, asked), asked.namespace)
                 joined = TenantTransaction(session, bound, self._records, self._store.target.lock_timeout, self._seen)
                 async with self._sealed(request):
                     document, replayed = await self._in_transaction(request, bound, joined)

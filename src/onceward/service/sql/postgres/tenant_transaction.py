@@ -42,6 +42,8 @@ SELECT txid_current(),
 """An error stops what is sent after it: division by zero if there is a record, a root if somebody else is at it."""
 _FOUND, _HELD = NOT_LANDED, NOT_OURS
 _NO_SUCH_ROLE: Final = "22023"
+_TENANTS_DOING: Final = frozenset(("40P01", "53200", "55P03", "57014"))
+"""Of a statement of ours: it waited for what the tenant's other requests hold, or there was no room for its locks."""
 _SETTINGS: Final = """
 set_config('search_path', ${0}::text, true), set_config('lock_timeout', ${1}::text, true),
 set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_only', ${3}::text, true),
@@ -330,6 +332,8 @@ def _ours(failed: Any) -> Exception:
     """The error of a statement of the service's own, which is not the tenant's doing."""
     if _code_of(failed) == _NO_SUCH_ROLE:
         return SchemaGone()
+    if _code_of(failed) in _TENANTS_DOING:
+        return sql_error(failed)
     text = (failed.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
     return StoreUnavailable(f"the database refused what the service asked: {text[:200]}", retry_after_seconds=1.0)
 
