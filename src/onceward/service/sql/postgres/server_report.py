@@ -13,8 +13,8 @@ from onceward.service.sql.worker_sandbox import SandboxReport
 SHARE: Final = 4
 """One tenant takes at most so small a part of the server's lock table, through one replica: a quarter."""
 _PREPARE = (
-    "have an administrator prepare it first (docs/how-to/sql-on-postgresql.md), and name the role of the service in "
-    "the URL"
+    "have an administrator prepare the database (`onceward tenant prepare --database NAME` prints the script), and "
+    "name the role of the service in the URL"
 )
 _QUERY: Final = b"""
 SELECT role.rolsuper, role.rolcreaterole AND has_database_privilege(current_database(), 'CREATE'),
