@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.runtime.environment import Environment
 from onceward.service.sql.database_files import DatabaseName, check_name
+from onceward.service.sql.closed_databases import closed_error
 from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.stores.tables import Schema
 
@@ -20,6 +22,8 @@ SCHEMA: Final = Schema(
     "sql_tenants", "onceward.service.sql.postgres", 1, "`onceward serve --sql postgresql://...` makes them"
 )
 REMEMBERED: Final = 10_000
+CLOSED: Final = "closed_"
+"""In front of the name of a role, here and on the server, while its database takes nothing: it is being moved."""
 _NAME: Final = re.compile(r"ow_[0-9a-f]{24}")
 _BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
 
@@ -48,6 +52,8 @@ class TenantSchemas:
         found = session.rows_of(answer)
         if not found:
             raise DatabaseUnknown(f"there is no database {database}; create it with PUT, or check its name")
+        if found[0][0].startswith(CLOSED):
+            raise closed_error()
         schema = _checked(found[0][0])
         self._known[name] = schema
         if len(self._known) > REMEMBERED:
@@ -57,7 +63,7 @@ class TenantSchemas:
     async def create(self, session: TenantSession, namespace: str, database: str) -> bool:
         """Make a database; whether it is new."""
         name = DatabaseName(check_name(namespace, "namespace"), check_name(database, "database"))
-        schema = _checked(f"ow_{self._random(12).hex()}")
+        schema = new_schema_name(self._random)
         sql = (
             f"INSERT INTO {self._table} (namespace, database, schema_name) VALUES ($1, $2, $3) "  # noqa: S608
             "ON CONFLICT (namespace, database) DO NOTHING RETURNING 1"
@@ -68,14 +74,8 @@ class TenantSchemas:
             if not session.rows_of(inserted):
                 await session.execute(_ROLLBACK)
                 return False
-            modern = session.connection.info.server_version >= 160_000
-            membership = " WITH INHERIT FALSE, SET TRUE" if modern else ""
-            await session.execute(
-                PipelineStep(f"CREATE ROLE {schema} NOLOGIN NOINHERIT".encode()),
-                PipelineStep(f"GRANT {schema} TO CURRENT_USER{membership}".encode()),
-                PipelineStep(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}".encode()),
-                _COMMIT,
-            )
+            making = statements_that_make(schema, session.connection.info.server_version)
+            await session.execute(*(PipelineStep(one.encode()) for one in making), _COMMIT)
         except BaseException:
             session.spoilt = True  # Closing it undoes what is open.
             raise
@@ -92,12 +92,13 @@ class TenantSchemas:
             if not found:
                 await session.execute(_ROLLBACK)
                 return None
-            schema = _checked(found[0][0])
+            role = found[0][0]
+            schema = _checked(role.removeprefix(CLOSED))
             await session.execute(
-                PipelineStep(f"SET LOCAL ROLE {schema}".encode()),
+                PipelineStep(f"SET LOCAL ROLE {role}".encode()),
                 PipelineStep(f"DROP SCHEMA {schema} CASCADE".encode()),
                 PipelineStep(b"SET LOCAL ROLE NONE"),
-                PipelineStep(f"DROP ROLE {schema}".encode()),
+                PipelineStep(f"DROP ROLE {role}".encode()),
                 _COMMIT,
             )
         except BaseException:
@@ -112,6 +113,21 @@ class TenantSchemas:
         values = [] if namespace is None else [check_name(namespace, "namespace").encode()]
         [answer] = await session.execute(PipelineStep(sql.encode(), values))
         return [DatabaseName(*row) for row in session.rows_of(answer)]
+
+
+def new_schema_name(random: Callable[[int], bytes]) -> str:
+    """A name for a schema and its role that nobody can guess."""
+    return _checked(f"ow_{random(12).hex()}")
+
+
+def statements_that_make(schema: str, server_version: int) -> list[str]:
+    """The statements that make a role and its schema, in a transaction."""
+    membership = " WITH INHERIT FALSE, SET TRUE" if server_version >= 160_000 else ""
+    return [
+        f"CREATE ROLE {_checked(schema)} NOLOGIN NOINHERIT",
+        f"GRANT {schema} TO CURRENT_USER{membership}",
+        f"CREATE SCHEMA {schema} AUTHORIZATION {schema}",
+    ]
 
 
 def _checked(name: str) -> str:
