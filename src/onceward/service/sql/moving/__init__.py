@@ -1,7 +1,7 @@
 """
 Moves a tenant's database between a service's folder (SQLite) and PostgreSQL, with its rows, its keys and its plans.
 
-    source --> export file (one snapshot, checksums) --> rehearsal --> hidden target, in batches --> compared --> published
+    source --> file (one snapshot, checksums) --> rehearsal --> hidden target, in batches --> compared --> published
 
 The file knows neither end: each end translates the schema for itself, and says what it cannot take before anything is
 written. A value fits if it comes back as it was. The records of keys get new ids, because an id has the scope in it.

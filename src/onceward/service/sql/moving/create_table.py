@@ -6,6 +6,7 @@ The text is SQLite's own copy of a statement that it has parsed, so it is well f
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from onceward._core.sql_lexer import Dialect, SqlToken, TokenKind, tokens_of
@@ -47,7 +48,7 @@ def read_create_table(sql: str) -> TableText:
 
 
 def _has_conflict(tokens: list[SqlToken]) -> bool:
-    return any(one.text == "ON" and two.text == "CONFLICT" for one, two in zip(tokens, tokens[1:], strict=False))
+    return any(one.text == "ON" and two.text == "CONFLICT" for one, two in pairwise(tokens))
 
 
 def _parts(tokens: list[SqlToken]) -> list[list[SqlToken]]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from typing import Final
 
 from onceward._core.sql_lexer import Dialect, TokenKind, tokens_of
@@ -33,23 +34,30 @@ from onceward.service.sql.moving.moved_values import MovedValue
 _VARCHAR_MAX: Final = 10_485_760
 _ARGUMENTS = re.compile(r"\(\s*(\d{1,9})\s*(?:,\s*(\d{1,4})\s*)?\)")
 _KEPT_AS_TEXT = re.compile(r"text ([a-z_]+(?: [a-z_]+)*(?:\(\d+(?:,\d+)?\))?(?: [a-z]+)*(?:\[\])*)")
-_BASES: Final = frozenset(
-    """
-    numeric uuid json jsonb date interval inet cidr macaddr macaddr8 money xml bit point line lseg box path polygon
-    circle tsvector tsquery jsonpath character name oid
-    time timestamp int4range int8range numrange tsrange tstzrange daterange
-    int4multirange int8multirange nummultirange tsmultirange tstzmultirange datemultirange
-    smallint integer bigint real double text boolean bytea
-    """.split()
-)
+_BASE_WORDS = """
+numeric uuid json jsonb date interval inet cidr macaddr macaddr8 money bit point line lseg box path polygon circle
+tsvector tsquery jsonpath character name oid time timestamp smallint integer bigint real double text boolean bytea
+int4range int8range numrange tsrange tstzrange daterange
+int4multirange int8multirange nummultirange tsmultirange tstzmultirange datemultirange
+"""
+_BASES: Final = frozenset(_BASE_WORDS.split())
 """First words of the types that may stand behind `text`."""
 INTEGERS: Final = frozenset(("smallint", "integer", "bigint"))
 REALS: Final = frozenset(("real", "double precision"))
 _PLAIN_POSTGRES = re.compile(r"[a-z_][a-z0-9_]*(?: [a-z]+)*(?:\(\d{1,9}(?:, ?\d{1,9})?\))?(?: [a-z]+)*(?:\[\])*")
 _ALIASES: Final = {
-    **{"int": "integer", "int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean"},
-    **{"float4": "real", "float8": "double precision", "float": "double precision", "double": "double precision"},
-    **{"varchar": "character varying", "decimal": "numeric", "timestamptz": "timestamp with time zone"},
+    "int": "integer",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "bool": "boolean",
+    "float4": "real",
+    "float8": "double precision",
+    "float": "double precision",
+    "double": "double precision",
+    "varchar": "character varying",
+    "decimal": "numeric",
+    "timestamptz": "timestamp with time zone",
 }
 _LENGTHS = re.compile(r"character varying\((\d+)\)")
 _PLAIN_TYPE = re.compile(r"[A-Za-z ]*(?:\(\d+(?:, ?\d+)?\))?")
@@ -57,10 +65,12 @@ _TEXT_CASTS = re.compile(r"('(?:[^']|'')*')::(?:text|character varying)\b")
 _COLUMN_CASTS = re.compile(r"\(([a-z_][a-z0-9_]*)\)::text\b")
 """What PostgreSQL adds to texts, and to columns of texts with a length."""
 
-_WORDS: Final = frozenset("AND OR NOT IS NULL IN BETWEEN TRUE FALSE CASE WHEN THEN ELSE END".split())
-_QUERY_WORDS: Final = _WORDS | frozenset(
-    "SELECT FROM WHERE AS JOIN LEFT INNER OUTER CROSS ON GROUP BY ORDER HAVING ASC DESC LIMIT UNION ALL DISTINCT".split()
-)
+_IN_EXPRESSIONS = "AND OR NOT IS NULL IN BETWEEN TRUE FALSE CASE WHEN THEN ELSE END"
+_IN_QUERIES = """
+SELECT FROM WHERE AS JOIN LEFT INNER OUTER CROSS ON GROUP BY ORDER HAVING ASC DESC LIMIT UNION ALL DISTINCT
+"""
+_WORDS: Final = frozenset(_IN_EXPRESSIONS.split())
+_QUERY_WORDS: Final = _WORDS | frozenset(_IN_QUERIES.split())
 _FUNCTIONS: Final = frozenset(("LENGTH", "ABS", "COALESCE", "NULLIF"))
 _QUERY_FUNCTIONS: Final = _FUNCTIONS | {"COUNT", "MIN", "MAX"}
 _MARKS: Final = frozenset("(),+-*=<>!")
@@ -196,7 +206,7 @@ def query_in_both(text: str, names: Collection[str]) -> str | None:
     """A query over tables and columns of these names, if it means the same in both; otherwise None."""
     known = {one.upper() for one in names}
     words = [one.text for one in tokens_of(text, Dialect.POSTGRES) if one.kind is TokenKind.WORD]
-    aliases = {two for one, two in zip(words, words[1:], strict=False) if one == "AS"}
+    aliases = {two for one, two in pairwise(words) if one == "AS"}
     return _in_both(text.strip().rstrip(";"), known | aliases, _QUERY_WORDS, _QUERY_FUNCTIONS, marks=_MARKS | {"."})
 
 

@@ -60,10 +60,11 @@ class MovedRecord(NamedTuple):
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The record that `document` made data of."""
-        return cls(**{name: _bytes(value) if name in _BYTES else value for name, value in document.items()})
+        values: dict[str, Any] = {name: _bytes(one) if name in _BYTES else one for name, one in document.items()}
+        return cls(**values)
 
     def comparable(self, now: int) -> list[Any] | None:
-        """What is compared of it after a move; None if a store may have forgotten it, and less if it may have shrunk."""
+        """What is compared of it after a move; None if a store may have forgotten it by now, less if it has expired."""
         if _due(self.forget_at, now):
             return None
         kept = self
@@ -83,9 +84,9 @@ def portable(row: Sequence[Any], suffix: str) -> MovedRecord:
             f"the record {digest} is not one of a key or of a plan's step that this database holds, and its id cannot "
             "be made anew. Nothing was exported; look at it with `onceward records show`"
         )
-    made = MovedRecord(
-        **{name: bytes(value) if name in _BYTES and value is not None else value for name, value in found.items()}
-    )
+    for name in _BYTES:
+        found[name] = None if found[name] is None else bytes(found[name])
+    made = MovedRecord(**found)
     if is_sealed(made.codec, made.result) or is_sealed(None, made.error):
         raise ConfigurationError(
             f"the result of record {digest} is sealed: it is bound to this database, and a copy would open nowhere "

@@ -15,7 +15,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
-MovedValue: TypeAlias = None | bool | int | float | str | bytes
+MovedValue: TypeAlias = bool | int | float | str | bytes | None
 MovedRow: TypeAlias = Sequence[MovedValue]
 
 BUCKETS: Final = 4_096

@@ -211,9 +211,7 @@ def _batches(items: Iterator[TableRow | MovedRecord]) -> Iterator[list[Any]]:
 # The comparison.
 
 
-def _compare(
-    file: ExportFile, plan: TargetPlan, target: Target, now: int, progress: Progress
-) -> list[ComparedTable]:
+def _compare(file: ExportFile, plan: TargetPlan, target: Target, now: int, progress: Progress) -> list[ComparedTable]:
     """Read both again: the file, which its checksum vouches for, and what has been imported."""
     ours = _digests(file, plan, target.dialect, now)
     compared, done = [], 0
@@ -226,19 +224,19 @@ def _compare(
                 theirs.add(_compared(row, table, target.dialect))
                 done += 1
                 progress("comparing", done)
-            buckets = ours[number].differing(theirs)
-            here = (_compared(row.values, table, target.dialect) for row in _rows_of(file, number))
-            there = (_compared(row, table, target.dialect) for row in source.rows(_as_moved(table)))
-            differences = _differences(buckets, here, there) if buckets else []
+            differences = []
+            if buckets := ours[number].differing(theirs):
+                here = (_compared(row.values, table, target.dialect) for row in _rows_of(file, number))
+                there = (_compared(row, table, target.dialect) for row in source.rows(_as_moved(table)))
+                differences = _differences(buckets, here, there)
             compared.append(ComparedTable(table.name, theirs.count, theirs.hexdigest(), differences))
         theirs = RowDigest()
         for shown in _comparable(source.records(), now):
             theirs.add(shown)
-        buckets = ours[-1].differing(theirs)
         differences = []
-        if buckets:
-            here = _comparable((one for one in file.items() if isinstance(one, MovedRecord)), now)
-            differences = _differences(buckets, here, _comparable(source.records(), now))
+        if buckets := ours[-1].differing(theirs):
+            kept = _comparable((one for one in file.items() if isinstance(one, MovedRecord)), now)
+            differences = _differences(buckets, kept, _comparable(source.records(), now))
         compared.append(ComparedTable("records of keys", theirs.count, theirs.hexdigest(), differences))
     return compared
 

@@ -18,7 +18,7 @@ from onceward.protocol.errors import DatabaseUnknown
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.settings import DATABASES
-from onceward.service.sql.closed_databases import CLOSED_AT, is_closed
+from onceward.service.sql.closed_databases import CLOSED_AT
 from onceward.service.sql.database_files import SUFFIX, DatabaseName, check_name, file_identity, namespace_of
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.moving.moved_records import MovedRecord
@@ -94,10 +94,8 @@ def open_source(place: DatabasePlace) -> Iterator[tuple[MoveSource, bool]]:
     """A database to be exported, in one snapshot, and whether it is closed."""
     if not place.is_postgres:
         path = place.existing_path()
-        with closing(connect(path, DEFAULT_LIMITS, readonly=True)) as line:
-            closed = is_closed(line)
         with SqliteSource(path) as source:
-            yield source, closed
+            yield source, source.is_closed
         return
     from onceward.service.sql.moving.postgres_connection import told_plainly
     from onceward.service.sql.moving.postgres_source import PostgresSource
@@ -150,8 +148,12 @@ def reopen_database(place: DatabasePlace) -> bool:
 
 @contextmanager
 def _postgres(place: DatabasePlace, *, create: bool = False) -> Iterator[MovingConnection]:
-    from onceward.service.sql.moving.postgres_connection import MovingConnection
-
+    try:
+        from onceward.service.sql.moving.postgres_connection import MovingConnection
+    except ImportError as error:
+        raise ConfigurationError(
+            "PostgreSQL needs two packages more: pip install 'onceward[postgres]' pgparse"
+        ) from error
     with closing(MovingConnection(place.where, create=create)) as line:
         yield line
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import OncewardError
 from onceward.protocol.errors import SqlError
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL
@@ -95,11 +95,8 @@ class PostgresTarget:
         casts = ", ".join(f"c{n}::{type}::text" for n, type in enumerate(table.types))
         try:
             back = self._line.ask(f"SELECT {casts} FROM {_unnested(len(table.types))}", *_columns(texts))  # noqa: S608
-        except psycopg.OperationalError as error:
-            with told_plainly(self._line.name):
-                raise error
-        except psycopg.Error:
-            back = [self._one_by_one(table, row) for row in texts]
+        except psycopg.DataError:
+            back = [tuple(self._one_by_one(table, row)) for row in texts]
         for number, (row, found) in enumerate(zip(rows, back, strict=True)):
             for place, (value, text) in enumerate(zip(row, found, strict=True)):
                 why = _why_not(value, text, table.types[place], needed=table.needed[place])

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.sql_lexer import Dialect, TokenKind, tokens_of
 from onceward.service.sql.authorizer import OWN_PREFIX
+from onceward.service.sql.closed_databases import is_closed
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.moving.create_table import TableText, read_create_table
 from onceward.service.sql.moving.dialects import quoted
@@ -46,6 +47,11 @@ class SqliteSource:
         self._connection = connect(path, DEFAULT_LIMITS, readonly=True)
         self._connection.execute("BEGIN")
         self.schema = self._read_schema()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more writes: nothing is missing in this snapshot, then."""
+        return self._has_records() and is_closed(self._connection)
 
     @property
     def fence_floor(self) -> int:

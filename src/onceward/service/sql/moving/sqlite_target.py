@@ -49,7 +49,9 @@ from onceward.stores.sqlite import SqliteStore
 _BESIDES: Final = ("-wal", "-shm", "-journal")
 _NO_LIMIT: Final = 1 << 46
 """Bytes of a database: what an operator imports is not held to what a tenant may grow to."""
-_SET: Final = "INSERT INTO onceward_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_SET: Final = (
+    "INSERT INTO onceward_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 _GET: Final = "SELECT value FROM onceward_meta WHERE name = ?"
 _FILE, _CHOICES, _POSITION, _STAGE = "move_file", "move_choices", "move_position", "move_stage"
 
@@ -258,7 +260,9 @@ class SqliteTarget:
                 line.executemany(sql, rows)
             line.execute("COMMIT")
         except DRIVER_ERRORS as error:
-            raise ConfigurationError(f"SQLite refused a row: {error}. Nothing can be found under the name yet") from error
+            raise ConfigurationError(
+                f"SQLite refused a row: {error}. Nothing can be found under the name yet"
+            ) from error
         finally:
             if line.in_transaction:
                 line.rollback()

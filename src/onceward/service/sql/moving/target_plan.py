@@ -125,7 +125,7 @@ class _Planner:
         if self._to == POSTGRESQL:
             for one in (table.name, *(column.name for column in table.columns)):
                 if len(one.encode()) > NAME_BYTES_MAX:
-                    self._stop(f"table:{table.name}", f"PostgreSQL takes names of {NAME_BYTES_MAX} bytes: {one[:30]}...")
+                    self._stop(f"table:{table.name}", f"the name {one[:20]}... has over {NAME_BYTES_MAX} bytes")
         types = [self._type(table, column) for column in table.columns]
         parts = [self._column(table, one, type) for one, type in zip(table.columns, types, strict=True)]
         numbered = self._numbers_itself_in_sqlite(table)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeAlias, Unpack
 
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
@@ -37,6 +38,7 @@ from onceward.service.sql.costs import SqlCost, note_cost
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.moved_keys import replay_or_refuse
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
 from onceward.service.sql.postgres.schema_inspector import read_tables
@@ -67,6 +69,7 @@ from onceward.service.sql.requests import (
     SqlStatement,
     Step,
     TableInfo,
+    as_sent,
     build_request,
 )
 from onceward.service.sql.worker_errors import NotReplayed
@@ -85,6 +88,8 @@ POLL_SECONDS: Final = 0.05
 _MAKES_RELATIONS: Final = frozenset(("CREATE", "ALTER"))
 _OPERATORS: Final = ""
 """Whose turn it is when the service asks for itself."""
+
+_Perform: TypeAlias = Callable[[SqlRequest], Awaitable[tuple[dict[str, Any], bool, SqlCost]]]
 
 
 class PostgresEngine:
@@ -138,10 +143,9 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
-        request = await self._checked(
-            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
-        )
-        return SqlResult(*await self._perform(namespace, database, request, account))
+        options = {"about": about, "replay_only": replay_only}
+        perform = partial(self._perform, namespace, database, account)
+        return SqlResult(*await self._answer(perform, [(sql, params)], identity, readonly=readonly, **options))
 
     async def batch(
         self,
@@ -157,10 +161,9 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        request = await self._checked(
-            statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
-        )
-        return SqlBatchResult(*await self._perform(namespace, database, request, account))
+        options = {"about": about, "replay_only": replay_only, "batch": True}
+        perform = partial(self._perform, namespace, database, account)
+        return SqlBatchResult(*await self._answer(perform, list(statements), identity, readonly=readonly, **options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database; rows are PostgreSQL's own estimate."""
@@ -232,14 +235,25 @@ class PostgresEngine:
 
     # A request.
 
-    async def _checked(self, statements: Iterable[Any], **options: Any) -> SqlRequest:
+    async def _answer(
+        self, perform: _Perform, statements: list[Any], identity: Identity | None, *, readonly: bool, **options: Any
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
+        """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
+        options = {**options, "identity": identity, "readonly": readonly}
         await self._ready()
-        return build_request(statements, self._limits, dialect=_as_sent, **options)
+        try:
+            request = build_request(statements, self._limits, dialect=_checked_as_sent, **options)
+        except SqlError as refusal:
+            unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options)
+            return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
+        return await perform(request)
 
     async def _bound(self, request: SqlRequest, schema: str) -> TenantRequest:
         """The request as it is sent: every statement checked, every value in PostgreSQL's form."""
         bound, reads = [], True
-        for number, (sql, params) in enumerate(request.statements):
+        # What is only replayed is not sent, and need not be SQL of PostgreSQL's: its key may have been moved here.
+        sent = () if request.replay_only and not request.readonly else request.statements
+        for number, (sql, params) in enumerate(sent):
             try:
                 template = numbered(sql)
                 checked = await self._check(template)
@@ -269,13 +283,19 @@ class PostgresEngine:
         return self._checker.check(template.sql) if template.is_short else await self._long.check(template.sql)
 
     async def _perform(
-        self, namespace: str, database: str, request: SqlRequest, account: Account | None
+        self, namespace: str, database: str, account: Account | None, request: SqlRequest
     ) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
         deadline = self._environment.monotonic() + self._limits.queue_seconds
         while True:
             schema = await self._schema(namespace, database)
-            bound = await self._bound(request, schema)
+            try:
+                bound = await self._bound(request, schema)
+            except SqlError as refusal:
+                again = partial(self._perform, namespace, database, account)
+                return await replay_or_refuse(
+                    refusal, request.identity, lambda: request, again, readonly=request.readonly
+                )
             try:
                 return await self._once(namespace, request, bound, account)
             except SchemaGone:
@@ -382,11 +402,11 @@ async def _undo(joined: TenantTransaction) -> None:
         return  # The session is closed, and the server undoes it.
 
 
-def _as_sent(sql: str, params: Params) -> Any:
-    """Parameters as a fingerprint sees them: as they were sent. Those that PostgreSQL could not take are refused."""
+def _checked_as_sent(sql: str, params: Params) -> Any:
+    """Parameters as they were sent. Those that PostgreSQL could not take are refused."""
     for place, value in enumerate(ordered(numbered(sql), params), 1):
         to_postgres(value, str(place))
-    return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
+    return as_sent(sql, params)
 
 
 def _unknown() -> OutcomeUnknown:

@@ -13,8 +13,8 @@ from typing import Final
 
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.runtime.environment import Environment
-from onceward.service.sql.database_files import DatabaseName, check_name
 from onceward.service.sql.closed_databases import closed_error
+from onceward.service.sql.database_files import DatabaseName, check_name
 from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.stores.tables import Schema
 
