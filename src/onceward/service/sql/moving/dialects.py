@@ -33,7 +33,7 @@ from onceward.service.sql.moving.moved_values import MovedValue
 
 _VARCHAR_MAX: Final = 10_485_760
 _ARGUMENTS = re.compile(r"\(\s*(\d{1,9})\s*(?:,\s*(\d{1,4})\s*)?\)")
-_KEPT_AS_TEXT = re.compile(r"text ([a-z_]+(?: [a-z_]+)*(?:\(\d+(?:,\d+)?\))?(?: [a-z]+)*(?:\[\])*)")
+_KEPT_AS_TEXT = re.compile(r"text ([a-z_][a-z0-9_]*(?: [a-z]+)*(?:\(\d+(?:,\d+)?\))?(?: [a-z]+)*(?:\[\])*)")
 _BASE_WORDS = """
 numeric uuid json jsonb date interval inet cidr macaddr macaddr8 money bit point line lseg box path polygon circle
 tsvector tsquery jsonpath character name oid time timestamp smallint integer bigint real double text boolean bytea
@@ -171,12 +171,13 @@ def in_postgres(value: MovedValue, type: str) -> MovedValue:
 
 
 def _number(value: float | str) -> str:
-    """A number without the zeros at its end; a text that is none stays as it is."""
+    """A number with all its digits, and without zeros at its end; a text that is none stays as it is."""
     try:
         number = Decimal(repr(value) if isinstance(value, float) else value)
-        return str(number.normalize() + 0) if number.is_finite() else str(number)
     except InvalidOperation:
         return str(value)
+    digits = format(number, "f")  # Exact: arithmetic would round it to the context's precision.
+    return (digits.rstrip("0").rstrip(".") if "." in digits else digits) if number else "0"
 
 
 def in_sqlite(value: MovedValue) -> MovedValue:

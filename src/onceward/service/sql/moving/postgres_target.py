@@ -151,7 +151,7 @@ class PostgresTarget:
             f"INSERT INTO {quoted(table.name)} ({names}) OVERRIDING SYSTEM VALUE "  # noqa: S608 - quoted
             f"SELECT {casts} FROM {_unnested(len(table.types))}"
         )
-        texts = [[to_postgres_text(in_postgres(v, t)) for v, t in zip(row, table.types, strict=True)] for row in rows]
+        texts = [[to_postgres_text(value) for value in row] for row in rows]
         with told_plainly(self._line.name), self._line.transaction():
             self._step(position, len(rows))
             with self._line.as_tenant(self._schema, self._schema):
