@@ -103,7 +103,8 @@ class TestThereAndBack:
 TYPES: dict[str, Any] = {
     "smallint": 7, "bigint": {"integer": "9223372036854775807"}, "real": 0.1, "double precision": "-Infinity",
     "boolean": True, "text": "Zoë 'quoted' \\x", "character varying(5)": "fünf", "bytea": {"base64": "AN7/"},
-    "numeric(12,4)": "12.5000", "numeric": "123456789012345678901234567890.10", "uuid": "0ab01a2b-0000-4000-8000-000000000001",
+    "numeric(12,4)": "12.5000", "numeric": "123456789012345678901234567890.10",
+    "uuid": "0ab01a2b-0000-4000-8000-000000000001",
     "timestamp with time zone": "2026-11-17 10:00:00.5+00", "timestamp without time zone": "2026-11-17 10:00:00",
     "date": "2026-11-17", "interval": "1 day 02:00:00", "jsonb": {"json": {"a": [1, None]}},
     "json": {"json": {"b": 1.5}}, "integer[]": "{1,NULL,3}", "text[]": '{"a b",c}', "int4range": "[1,5)",

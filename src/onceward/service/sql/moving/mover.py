@@ -135,7 +135,7 @@ def import_database(
         if options.restart and not options.dry_run:
             target.discard()
         obstacles = [*plan.obstacles, *target.rehearse(plan)]
-        obstacles += _misfits(file, plan, target, progress)
+        obstacles += _misfits(file, plan, target, {one.what for one in obstacles}, progress)
         if obstacles or options.dry_run:
             return ImportReport(header, _once_each(obstacles), [])
         choices = json.dumps([dict(sorted(options.choices.column_types.items())), sorted(options.choices.without)])
@@ -167,8 +167,10 @@ def _fill(file: ExportFile, plan: TargetPlan, target: Target, position: int, pro
         progress(f"importing {what}", position)
 
 
-def _misfits(file: ExportFile, plan: TargetPlan, target: Target, progress: Progress) -> Iterator[Obstacle]:
-    """Values that the target would change, by column: the first, and how many there are."""
+def _misfits(
+    file: ExportFile, plan: TargetPlan, target: Target, refused: set[str], progress: Progress
+) -> Iterator[Obstacle]:
+    """Values that the target would change, by column: the first, and how many; not of tables that are refused."""
     seen: Counter[tuple[int, int]] = Counter()
     first: dict[tuple[int, int], str] = {}
     numbers: Counter[int] = Counter()
@@ -179,16 +181,16 @@ def _misfits(file: ExportFile, plan: TargetPlan, target: Target, progress: Progr
         if isinstance(batch[0], MovedRecord):
             break
         at = batch[0].table
-        table = plan.tables[at]
+        table = None if f"table:{file.header.schema.tables[at].name}" in refused else plan.tables[at]
         for one in () if table is None else target.misfits(table, [row.values for row in batch]):
             place = (at, one.column)
             seen[place] += 1
             first.setdefault(place, f"row {numbers[at] + one.row + 1} {one.why}")
         numbers[at] += len(batch)
     for (at, column), count in seen.items():
-        table = file.header.schema.tables[at]
+        found = file.header.schema.tables[at]
         more = f"; {count - 1:,} more" if count > 1 else ""
-        yield Obstacle(f"column:{table.name}.{table.columns[column].name}", first[at, column] + more)
+        yield Obstacle(f"column:{found.name}.{found.columns[column].name}", first[at, column] + more)
 
 
 def _batches(items: Iterator[TableRow | MovedRecord]) -> Iterator[list[Any]]:

@@ -115,9 +115,10 @@ def open_target(place: DatabasePlace) -> Iterator[SqliteTarget | PostgresTarget]
         with closing(SqliteTarget(place.path)) as target:
             yield target
         return
+    from onceward.service.sql.moving.postgres_connection import told_plainly
     from onceward.service.sql.moving.postgres_target import PostgresTarget
 
-    with _postgres(place, create=True) as line:
+    with _postgres(place, create=True) as line, told_plainly(line.name):
         yield PostgresTarget(line, place.name)
 
 

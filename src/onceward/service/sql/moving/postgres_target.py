@@ -34,7 +34,7 @@ from onceward.service.sql.moving.import_steps import (
 from onceward.service.sql.moving.moved_records import COLUMNS, MovedRecord, stored_row
 from onceward.service.sql.moving.moved_schema import POSTGRESQL, Obstacle
 from onceward.service.sql.moving.moved_values import MovedRow, MovedValue
-from onceward.service.sql.moving.postgres_connection import MovingConnection, scope_suffix, told_plainly
+from onceward.service.sql.moving.postgres_connection import MovingConnection, scope_suffix
 from onceward.service.sql.moving.postgres_source import PostgresSource
 from onceward.service.sql.moving.target_plan import PlannedStatement, PlannedTable, TargetPlan
 from onceward.service.sql.postgres.placeholders import numbered
@@ -64,18 +64,17 @@ class PostgresTarget:
         """Make everything in a transaction that is undone; what the service's rules and PostgreSQL refuse."""
         found, line = list[Obstacle](), self._line
         schema = new_schema_name(REAL.random)
-        with told_plainly(line.name):
-            line.ask("BEGIN")
-            try:
-                for sql in statements_that_make(schema, line.server_version):
-                    line.ask(sql)
-                with line.as_tenant(schema, schema):
-                    for one in (*plan.before, *plan.after):
-                        why = self._refusal(one)
-                        if why:
-                            found.append(Obstacle(one.what, why))
-            finally:
-                line.ask("ROLLBACK")
+        line.ask("BEGIN")
+        try:
+            for sql in statements_that_make(schema, line.server_version):
+                line.ask(sql)
+            with line.as_tenant(schema, schema):
+                for one in (*plan.before, *plan.after):
+                    why = self._refusal(one)
+                    if why:
+                        found.append(Obstacle(one.what, why))
+        finally:
+            line.ask("ROLLBACK")
         return found
 
     def _refusal(self, statement: PlannedStatement) -> str:
@@ -152,7 +151,7 @@ class PostgresTarget:
             f"SELECT {casts} FROM {_unnested(len(table.types))}"
         )
         texts = [[to_postgres_text(value) for value in row] for row in rows]
-        with told_plainly(self._line.name), self._line.transaction():
+        with self._line.transaction():
             self._step(position, len(rows))
             with self._line.as_tenant(self._schema, self._schema):
                 self._line.ask(sql, *_columns(texts))
@@ -167,20 +166,20 @@ class PostgresTarget:
             f"INSERT INTO {self._line.tables}.onceward_records ({', '.join(COLUMNS)}) "  # noqa: S608 - our names
             f"SELECT * FROM unnest({arrays})"
         )
-        with told_plainly(self._line.name), self._line.transaction():
+        with self._line.transaction():
             self._step(position, len(records))
             self._line.ask(sql, *_columns([stored_row(one, suffix) for one in records]))
         failpoints.hit(ADDED)
 
     def skip(self, count: int, position: int) -> None:
         """Go past rows of a table that is left out."""
-        with told_plainly(self._line.name), self._line.transaction():
+        with self._line.transaction():
             self._step(position, count)
 
     def complete(self, plan: TargetPlan, fence_floor: int) -> None:
         """Indexes, foreign keys, views, numbers, and the fences that no key may get again."""
         line = self._line
-        with told_plainly(line.name), line.transaction():
+        with line.transaction():
             with line.as_tenant(self._schema, self._schema):
                 for one in plan.after:
                     self._run(one)
@@ -196,7 +195,7 @@ class PostgresTarget:
         """Let the name lead to the schema."""
         failpoints.hit(COMPARED)
         line = self._line
-        with told_plainly(line.name), line.transaction():
+        with line.transaction():
             made = line.ask(
                 f"INSERT INTO {line.tables}.onceward_databases (namespace, database, schema_name) "  # noqa: S608
                 "VALUES ($1, $2, $3) ON CONFLICT (namespace, database) DO NOTHING RETURNING 1",
@@ -213,7 +212,7 @@ class PostgresTarget:
         if moved is None or moved[4] == _DONE:
             return
         schema, suffix = moved[0], scope_suffix(moved[0])
-        with told_plainly(line.name), line.transaction():
+        with line.transaction():
             line.ask(
                 f"DELETE FROM {line.tables}.onceward_records WHERE right(scope, {len(suffix)}) = $1",  # noqa: S608
                 suffix,
@@ -237,7 +236,7 @@ class PostgresTarget:
         line = self._line
         self._schema = new_schema_name(REAL.random)
         values = (*self._name, self._schema, digest, choices, ROWS)
-        with told_plainly(line.name), line.transaction():
+        with line.transaction():
             made = line.ask(
                 f"INSERT INTO {line.tables}.onceward_moves "  # noqa: S608 - a name of ours
                 "(namespace, database, schema_name, file_digest, choices, stage, position) "
