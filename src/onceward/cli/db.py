@@ -37,6 +37,7 @@ def _export(args: argparse.Namespace) -> int:
     place, file = _place(args), Path(args.file)
     if file.exists() and not args.overwrite:
         raise exit_codes.UsageError(f"there is a file {file} already; name another, or add --overwrite")
+    place.check()
     action = "database.close" if args.close else "database.export"
     with _deciding_about(args, action, place) as made:
         done = export_database(place, file, close=args.close, progress=_progress(args))
@@ -131,6 +132,7 @@ def _reopen(args: argparse.Namespace) -> int:
             "nothing was changed. If this database also runs where it was moved to, keys would run on both sides: be "
             "sure that it does not, and pass its name as --yes NAME"
         )
+    place.check()
     with _deciding_about(args, "database.reopen", place) as made:
         was_closed = reopen_database(place)
         made.after = {"wasClosed": was_closed}

@@ -82,6 +82,14 @@ class DatabasePlace(NamedTuple):
             raise ConfigurationError(f"there is no folder {self.where}; name a service's, or a postgresql:// URL")
         return folder / DATABASES / self.name.namespace / f"{self.name.database}{SUFFIX}"
 
+    def check(self) -> None:
+        """Refuse a database that is not there."""
+        if not self.is_postgres:
+            self.existing_path()
+            return
+        with _postgres(self) as line:
+            _role_of(line, self)
+
     def existing_path(self) -> Path:
         """Its file, which must be there."""
         if file_identity(self.path) is None:
