@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from onceward.service.logs import BoundedLogHandler
     from onceward.service.network.sockets import ListeningSocket
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while another waits for it; Python's own 5 ms add up."""
+
 
 def _serve(args: argparse.Namespace) -> int:
     for needed in ("starlette", "msgspec", "uvicorn"):
@@ -42,6 +45,8 @@ def _serve(args: argparse.Namespace) -> int:
     given = {field.name: getattr(args, field.name) for field in fields(Settings)}
     # A switch that was not given says nothing: the variable or the file may have it.
     flags = {name: None if value is False else value for name, value in given.items()}
+    # A thread that parses a large body gives way to the event loop, which has to ask for that several times a request.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(_run(load_settings(flags, os.environ, args.config), as_json=args.json))
 
