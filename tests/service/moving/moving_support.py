@@ -90,6 +90,14 @@ def moved(source: Path | str, target: Path | str, file: Path, *, close: bool = T
     return import_database(file, str(target), ImportOptions(MoveChoices(**choices)))
 
 
+def tried(act: Callable[[], Any]) -> Any:
+    """What something came to: its result, or the error that it raised."""
+    try:
+        return act()
+    except Exception as error:
+        return error
+
+
 def contents(folder: Path) -> dict[str, list[Any]]:
     """The rows of the shop in a folder, in any order, and the records of its keys."""
     with closing(sqlite3.connect(file_of(folder))) as line:

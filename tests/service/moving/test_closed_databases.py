@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from moving_support import CUSTOMER, NAME, SCOPE, asked, customer, moved, open_shop, place_of
 
+from onceward.runtime.environment import Environment
 from onceward.service.sql import Keyed, SqlError, SqliteEngine
 from onceward.service.sql.moving import close_database, export_database, reopen_database
 from onceward.service.sql.postgres import PostgresEngine
@@ -59,6 +60,17 @@ def test_a_file_is_opened_again(folder: Path) -> None:
         shop.query("INSERT INTO notes VALUES ('again', 1)")
 
 
+class Waits(Environment):
+    """Tells when somebody waits."""
+
+    def __init__(self) -> None:
+        self.noticed = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        self.noticed.set()
+        super().sleep(seconds)
+
+
 class TestOnPostgresql:
     """The role gets another name."""
 
@@ -95,13 +107,14 @@ class TestOnPostgresql:
             line.ask("BEGIN")
             line.ask(f"SET LOCAL ROLE {role}")
             reports: list[Any] = []
+            waits = Waits()
+            file = tmp_path / "back.jsonl"
             closing = threading.Thread(
-                target=lambda: reports.append(export_database(place_of(url), tmp_path / "back.jsonl", close=True))
+                target=lambda: reports.append(export_database(place_of(url), file, close=True, environment=waits))
             )
             closing.start()
-            with _postgres(place_of(url)) as other:
-                while _role_of(other, place_of(url)) == role:
-                    closing.join(0.01)
+            while closing.is_alive() and not waits.noticed.wait(0.01):
+                pass
             line.ask(f"INSERT INTO {role}.notes VALUES ('late', 1)")
             line.ask("COMMIT")
         closing.join()

@@ -25,13 +25,14 @@ from moving_support import (
     open_shop,
     place_of,
     told,
+    tried,
 )
 
 from onceward.errors import ConfigurationError, Expired, KeyReused
 from onceward.gate import Sealed
-from onceward.service.sql import Keyed, SqlError, SqliteEngine, Step
+from onceward.service.sql import Keyed, SqlError, SqliteEngine, SqlResult, Step
 from onceward.service.sql.limits import DEFAULT_LIMITS
-from onceward.service.sql.moving import export_database
+from onceward.service.sql.moving import ImportReport, export_database
 from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import WritableDatabase
@@ -56,13 +57,15 @@ def in_folder(folder: Path, story: Callable[[SqliteEngine], Awaitable[Any]]) -> 
 class TestToPostgresql:
     """What ran on SQLite."""
 
+    @pytest.mark.fault("moved-ids-are-not-made-anew")
     def test_every_key_replays_its_first_answer(self, folder: Path, url: str, tmp_path: Path) -> None:
         """
         The whole document, as it was stored; not one row more.
         """
         with open_shop(folder) as shop:
             first = [shop.query(CUSTOMER, customer(n), identity=Keyed(SCOPE, f"customer-{n}")) for n in range(7)]
-        moved(folder, url, tmp_path / "there.jsonl")
+        report = tried(lambda: moved(folder, url, tmp_path / "there.jsonl"))
+        assert isinstance(report, ImportReport)
 
         async def retry(engine: PostgresEngine) -> list[Any]:
             return [
@@ -120,11 +123,12 @@ class TestToPostgresql:
             shop.query("INSERT INTO things VALUES ('x')", identity=Keyed(SCOPE, "first"))
             done = shop.query("SELECT ?", params, identity=Keyed(SCOPE, "k"))
         moved(tmp_path / "old", url, tmp_path / "there.jsonl")
-        again = asked(url, "SELECT ?", params, identity=Keyed(SCOPE, "k"))
+        again = tried(lambda: asked(url, "SELECT ?", params, identity=Keyed(SCOPE, "k")))
 
+        assert isinstance(again, SqlResult)
         assert (again.document, again.replayed) == (done.document, True)
 
-    @pytest.mark.fault("moved-keys-are-read-before-they-replay", "moved-parameters-are-read-before-they-replay")
+    @pytest.mark.fault("moved-keys-are-read-before-they-replay", "readers-learn-of-moved-keys")
     @pytest.mark.parametrize(
         ("sql", "params"),
         [
@@ -143,8 +147,9 @@ class TestToPostgresql:
             done = shop.query(sql, params, identity=Keyed(SCOPE, "k"))
             shop.query("DELETE FROM things")
         moved(tmp_path / "old", url, tmp_path / "there.jsonl")
-        again = asked(url, sql, params, identity=Keyed(SCOPE, "k"))
+        again = tried(lambda: asked(url, sql, params, identity=Keyed(SCOPE, "k")))
 
+        assert isinstance(again, SqlResult)
         assert (again.document, again.replayed) == (done.document, True)
         for key in ("new", None):
             with pytest.raises(SqlError):
@@ -193,8 +198,10 @@ class TestFromPostgresql:
 
         done = told(url, first)
         moved(url, empty_folder(tmp_path / "new"), tmp_path / "there.jsonl")
-        *replays, count = in_folder(tmp_path / "new", again)
+        found = tried(lambda: in_folder(tmp_path / "new", again))
 
+        assert isinstance(found, list)
+        *replays, count = found
         assert [one.document for one in replays] == [one.document for one in done]
         assert [one.replayed for one in replays] == [True] * 3
         assert count.rows == [[3]]

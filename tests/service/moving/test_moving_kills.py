@@ -21,12 +21,13 @@ from moving_support import (
     moved,
     open_shop,
     place_of,
+    tried,
 )
 
 from onceward.errors import OncewardError
 from onceward.service.sql import DatabaseUnknown, SqlError
 from onceward.service.sql.database_files import DatabaseFolder
-from onceward.service.sql.moving import ImportOptions, export_database, import_database
+from onceward.service.sql.moving import ImportOptions, ImportReport, export_database, import_database
 from onceward.service.sql.moving.export_file import ExportFile
 
 HERE = Path(__file__).parent
@@ -44,7 +45,7 @@ FOLDERS = [*IMPORTS, ("sqlite.migrate.statement", 1), ("sql.import.linked", 0), 
 def killed(what: str, one: Path | str, two: Path | str, point: str, skip: int = 0) -> int:
     """Run a step in a process of its own that is killed there; how it ended."""
     command = [sys.executable, str(HERE / "move_drill.py"), what, str(one), str(two), point, str(skip)]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))}
     return subprocess.run(command, timeout=120, check=False, env=environment, stderr=subprocess.DEVNULL).returncode
 
 
@@ -69,11 +70,12 @@ class TestImports:
         ended = killed("import", exported, url, point, skip)
         found = databases(url)
         [[done]] = as_administrator(url, "SELECT position FROM onceward_moves WHERE namespace = %s", NAME.namespace)
-        report = import_database(exported, url)
-        moved(url, empty_folder(tmp_path / "new"), tmp_path / "back.jsonl")
+        report = tried(lambda: import_database(exported, url))
 
         assert ended == -signal.SIGKILL
         assert found == ([NAME] if (point, skip) in AFTER else [])
+        assert isinstance(report, ImportReport)
+        moved(url, empty_folder(tmp_path / "new"), tmp_path / "back.jsonl")
         assert done == {"sql.import.made": 0, "sql.import.added": POSITIONS.get(skip)}.get(point, 40)
         assert report.already == ((point, skip) in AFTER)
         assert contents(tmp_path / "new") == before
@@ -130,6 +132,7 @@ def test_an_export_that_is_killed_is_typed_again(point: str, folder: Path, tmp_p
 
     assert ended == -signal.SIGKILL
     assert (report.closed, sum(report.totals.rows), report.totals.records) == (True, 20, 20)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["old", "there.jsonl"]
 
 
 @pytest.mark.slow

@@ -21,10 +21,13 @@ from moving_support import (
     open_shop,
     place_of,
     told,
+    tried,
 )
 
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.service.sql.moving import ImportOptions, MoveChoices, export_database, import_database
+from onceward.service.sql.moving.export_file import ExportHeader, ExportWriter
+from onceward.service.sql.moving.places import open_source
 from onceward.service.sql.postgres import PostgresEngine
 
 
@@ -239,7 +242,7 @@ class TestFiles:
 
         assert (tmp_path / "there.jsonl").stat().st_mode & 0o777 == 0o600
 
-    @pytest.mark.fault("imported-statements-are-not-checked", "types-of-a-file-are-not-checked")
+    @pytest.mark.fault("imported-statements-are-not-checked")
     @pytest.mark.parametrize(
         ("place", "text"),
         [
@@ -301,6 +304,36 @@ def rewritten(path: Path, change: Any) -> None:
     kept = [json.dumps(header).encode() + b"\n", *lines]
     end["end"]["sha256"] = sha256(b"".join(kept)).hexdigest()
     path.write_bytes(b"".join(kept) + json.dumps(end).encode() + b"\n")
+
+
+@pytest.mark.fault("links-are-followed")
+def test_a_link_in_the_place_of_an_import_is_refused(folder: Path, tmp_path: Path) -> None:
+    """
+    Whoever may write into the folder could lead an operator's command anywhere.
+    """
+    export_database(place_of(folder), tmp_path / "there.jsonl")
+    new = empty_folder(tmp_path / "new")
+    file_of(new).parent.mkdir()
+    (tmp_path / "precious").write_bytes(b"as it was")
+    file_of(new).with_name(".shop.db.importing").symlink_to(tmp_path / "precious")
+
+    refused = tried(lambda: import_database(tmp_path / "there.jsonl", str(new)))
+
+    assert "symbolic link" in str(refused)
+    assert (tmp_path / "precious").read_bytes() == b"as it was"
+
+
+def test_two_exports_do_not_write_one_file(folder: Path, tmp_path: Path) -> None:
+    """
+    The second is refused while the first writes.
+    """
+    path = tmp_path / "there.jsonl"
+    with open_source(place_of(folder)) as (source, _):
+        header = ExportHeader("acme", "live", "shop", False, 0, source.schema)
+        with ExportWriter(path, header), pytest.raises(ConfigurationError, match="another export writes"):
+            export_database(place_of(folder), path)
+
+    assert export_database(place_of(folder), path).totals.records == 20
 
 
 def test_a_database_that_is_not_there_is_not_made(url: str, tmp_path: Path) -> None:

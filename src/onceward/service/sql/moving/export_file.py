@@ -11,6 +11,7 @@ It is written beside its name and renamed when it is whole, so that a file under
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -65,13 +66,12 @@ class ExportWriter:
 
     def __init__(self, path: Path, header: ExportHeader) -> None:
         self._path = path
-        self._beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._beside = path.with_name(f".{path.name}.part")
         self._hash = sha256()
         self._lines = 0
         self._rows = [RowDigest() for _ in header.schema.tables]
         self._records = RowDigest()
-        handle = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._file: BinaryIO = os.fdopen(handle, "wb")
+        self._file: BinaryIO = _created(self._beside)
         document = header._asdict() | {"schema": header.schema.document()}
         self._write({"onceward": FORMAT, **document})
 
@@ -166,6 +166,21 @@ class ExportFile:
         digest = end.pop("sha256")
         schema = MovedSchema.from_document(head.pop("schema"))
         return ExportHeader(**head, schema=schema), ExportTotals(**end), digest
+
+
+def _created(path: Path) -> BinaryIO:
+    """A file for its owner alone. What a killed export left there goes; another that still writes keeps it."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigurationError(f"another export writes {path} now; let it end, or name another file") from None
+    os.ftruncate(handle, 0)
+    return os.fdopen(handle, "wb")
 
 
 def sync_folder(folder: Path) -> None:

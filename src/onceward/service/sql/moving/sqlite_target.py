@@ -19,7 +19,7 @@ from onceward._core.errors import ConfigurationError
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL
 from onceward.service.sql.authorizer import AuthorizerMode, SqlAuthorizer
-from onceward.service.sql.database_files import file_identity
+from onceward.service.sql.database_files import create_file, file_identity
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.moving.dialects import in_sqlite, quoted, spelled_for_sqlite
 from onceward.service.sql.moving.export_file import sync_folder
@@ -106,7 +106,7 @@ class SqliteTarget:
         """Whether this very file was imported before. If there is another database of that name, it is refused."""
         if file_identity(self._path) is None:
             return False
-        with closing(sqlite3.connect(self._path)) as connection:
+        with closing(connect(self._path, DEFAULT_LIMITS, readonly=True)) as connection:
             found = None
             with suppress(sqlite3.Error):
                 found = connection.execute(_GET, (_FILE,)).fetchone()
@@ -118,7 +118,7 @@ class SqliteTarget:
     def begin(self, plan: TargetPlan, digest: str, choices: str) -> tuple[str, int]:
         """Make the tables, or find them made: the stage that it is in, and how many rows and records are in."""
         self._make_folder()
-        if not self._hidden.exists():
+        if file_identity(self._hidden) is None:  # A link is refused: it might lead anywhere.
             self._make(plan, digest, choices)
         self._connection = self._open()
         found = {name: self._meta(name) for name in (_FILE, _CHOICES, _POSITION, _STAGE)}
@@ -185,7 +185,7 @@ class SqliteTarget:
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
         owner = self._path.parent.stat()
         if os.geteuid() == 0:
-            os.chown(self._hidden, owner.st_uid, owner.st_gid)
+            os.chown(self._hidden, owner.st_uid, owner.st_gid, follow_symlinks=False)
         try:
             os.link(self._hidden, self._path)
         except FileExistsError:
@@ -234,6 +234,7 @@ class SqliteTarget:
                 os.chown(folder, owner.st_uid, owner.st_gid)
 
     def _make(self, plan: TargetPlan, digest: str, choices: str) -> None:
+        create_file(self._hidden)
         SqliteStore(self._hidden, environment=REAL).close()
         guard = SqlAuthorizer()
         with closing(self._open()) as line:
