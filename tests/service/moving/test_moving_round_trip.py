@@ -155,15 +155,15 @@ class TestTheComparison:
         """
         One of ten rows is written with another number: both are shown, and the database is not published.
         """
-        from onceward.service.sql.moving.postgres_target import PostgresTarget
+        from onceward.service.sql.moving.postgres_target import PostgresMoveTarget
 
-        add = PostgresTarget.add_rows
+        add = PostgresMoveTarget.add_rows
 
         def spoil(self: Any, table: Any, rows: Any, position: int) -> None:
             wrong = [[one[0], one[1], 4711] if one[0] == "o-3" else one for one in rows]
             add(self, table, wrong, position)
 
-        monkeypatch.setattr(PostgresTarget, "add_rows", spoil)
+        monkeypatch.setattr(PostgresMoveTarget, "add_rows", spoil)
         report = moved(folder, url, tmp_path / "there.jsonl")
         differences = {one.name: one.differences for one in report.compared}
 
@@ -178,15 +178,15 @@ class TestTheComparison:
         """
         Its fingerprint is another: a retry would be refused there.
         """
-        from onceward.service.sql.moving.postgres_target import PostgresTarget
+        from onceward.service.sql.moving.postgres_target import PostgresMoveTarget
 
-        add = PostgresTarget.add_records
+        add = PostgresMoveTarget.add_records
 
         def spoil(self: Any, records: Any, position: int) -> None:
             wrong = [one._replace(fingerprint=bytes(33)) if one.key.endswith("customer-3") else one for one in records]
             add(self, wrong, position)
 
-        monkeypatch.setattr(PostgresTarget, "add_records", spoil)
+        monkeypatch.setattr(PostgresMoveTarget, "add_records", spoil)
         report = moved(folder, url, tmp_path / "there.jsonl")
 
         assert len(report.compared[-1].differences) == 2

@@ -29,10 +29,10 @@ from onceward.service.sql.moving.places import DatabasePlace, close_database, op
 from onceward.service.sql.moving.target_plan import MoveChoices, PlannedTable, TargetPlan, make_plan
 
 if TYPE_CHECKING:
-    from onceward.service.sql.moving.postgres_target import PostgresTarget
-    from onceward.service.sql.moving.sqlite_target import SqliteTarget
+    from onceward.service.sql.moving.postgres_target import PostgresMoveTarget
+    from onceward.service.sql.moving.sqlite_target import SqliteMoveTarget
 
-    Target: TypeAlias = SqliteTarget | PostgresTarget
+    Target: TypeAlias = SqliteMoveTarget | PostgresMoveTarget
 
 BATCH_ROWS: Final = 500
 BATCH_BYTES: Final = 1_000_000

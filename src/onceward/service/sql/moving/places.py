@@ -25,12 +25,12 @@ from onceward.service.sql.moving.moved_records import MovedRecord
 from onceward.service.sql.moving.moved_schema import MovedSchema, MovedTable
 from onceward.service.sql.moving.moved_values import MovedRow
 from onceward.service.sql.moving.sqlite_source import SqliteSource
-from onceward.service.sql.moving.sqlite_target import SqliteTarget
+from onceward.service.sql.moving.sqlite_target import SqliteMoveTarget
 from onceward.service.sql.session import connect
 
 if TYPE_CHECKING:  # They need psycopg, and folders do not.
     from onceward.service.sql.moving.postgres_connection import MovingConnection
-    from onceward.service.sql.moving.postgres_target import PostgresTarget
+    from onceward.service.sql.moving.postgres_target import PostgresMoveTarget
 
 CLOSED_MARK = failpoints.declare("sql.close.marked", "a database is closed | what was under way there is waited for")
 WAIT_SECONDS: Final = 120.0
@@ -116,18 +116,18 @@ def open_source(place: DatabasePlace) -> Iterator[tuple[MoveSource, bool]]:
 
 
 @contextmanager
-def open_target(place: DatabasePlace) -> Iterator[SqliteTarget | PostgresTarget]:
+def open_target(place: DatabasePlace) -> Iterator[SqliteMoveTarget | PostgresMoveTarget]:
     """Where a database is imported to."""
     if not place.is_postgres:
         (Path(place.where).resolve() / DATABASES).mkdir(mode=0o700, exist_ok=True)
-        with closing(SqliteTarget(place.path)) as target:
+        with closing(SqliteMoveTarget(place.path)) as target:
             yield target
         return
     from onceward.service.sql.moving.postgres_connection import told_plainly
-    from onceward.service.sql.moving.postgres_target import PostgresTarget
+    from onceward.service.sql.moving.postgres_target import PostgresMoveTarget
 
     with _postgres(place, create=True) as line, told_plainly(line.name):
-        yield PostgresTarget(line, place.name)
+        yield PostgresMoveTarget(line, place.name)
 
 
 def close_database(place: DatabasePlace, environment: Environment = REAL) -> None:
@@ -169,6 +169,8 @@ def _postgres(place: DatabasePlace, *, create: bool = False) -> Iterator[MovingC
 
 def _role_of(line: MovingConnection, place: DatabasePlace, more: str = "") -> str:
     """The role of a database, which is its schema's name unless it is closed."""
+    from onceward.service.sql.postgres.tenant_schemas import checked_role
+
     found = line.ask(
         f"SELECT schema_name FROM {line.tables}.onceward_databases "  # noqa: S608 - a name of ours
         f"WHERE namespace = $1 AND database = $2{more}",
@@ -176,7 +178,7 @@ def _role_of(line: MovingConnection, place: DatabasePlace, more: str = "") -> st
     )
     if not found:
         raise _unknown(place)
-    return str(found[0][0])
+    return checked_role(found[0][0])
 
 
 def _close_postgres(place: DatabasePlace, environment: Environment) -> None:

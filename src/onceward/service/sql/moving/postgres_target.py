@@ -39,7 +39,7 @@ from onceward.service.sql.moving.postgres_source import PostgresSource
 from onceward.service.sql.moving.target_plan import PlannedStatement, PlannedTable, TargetPlan
 from onceward.service.sql.postgres.placeholders import numbered
 from onceward.service.sql.postgres.statement_checker import CATALOG_QUERY, StatementChecker, catalog_names
-from onceward.service.sql.postgres.tenant_schemas import new_schema_name, statements_that_make
+from onceward.service.sql.postgres.tenant_schemas import checked_role, new_schema_name, statements_that_make
 from onceward.stores._postgres_rows import TYPES
 
 _DONE: Final = "published"
@@ -47,7 +47,7 @@ _FLOOR: Final = "UPDATE {0}.onceward_meta SET value = greatest(value, $1::bigint
 _INSTANTS: Final = ("lease_until", "replay_until", "forget_at")
 
 
-class PostgresTarget:
+class PostgresMoveTarget:
     """One import into a PostgreSQL database."""
 
     dialect = POSTGRESQL
@@ -258,7 +258,7 @@ class PostgresTarget:
             "WHERE namespace = $1 AND database = $2",
             *self._name,
         )
-        return found[0] if found else None
+        return (checked_role(found[0][0]), *found[0][1:]) if found else None
 
     def _forget_move(self) -> None:
         self._line.ask(

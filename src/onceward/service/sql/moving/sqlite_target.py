@@ -56,7 +56,7 @@ _GET: Final = "SELECT value FROM onceward_meta WHERE name = ?"
 _FILE, _CHOICES, _POSITION, _STAGE = "move_file", "move_choices", "move_position", "move_stage"
 
 
-class SqliteTarget:
+class SqliteMoveTarget:
     """One import into a folder."""
 
     dialect = SQLITE

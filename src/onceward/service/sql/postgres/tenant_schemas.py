@@ -92,8 +92,8 @@ class TenantSchemas:
             if not found:
                 await session.execute(_ROLLBACK)
                 return None
-            role = found[0][0]
-            schema = _checked(role.removeprefix(CLOSED))
+            role = checked_role(found[0][0])
+            schema = role.removeprefix(CLOSED)
             await session.execute(
                 PipelineStep(f"SET LOCAL ROLE {role}".encode()),
                 PipelineStep(f"DROP SCHEMA {schema} CASCADE".encode()),
@@ -113,6 +113,12 @@ class TenantSchemas:
         values = [] if namespace is None else [check_name(namespace, "namespace").encode()]
         [answer] = await session.execute(PipelineStep(sql.encode(), values))
         return [DatabaseName(*row) for row in session.rows_of(answer)]
+
+
+def checked_role(role: str) -> str:
+    """The name of a role as we make them, open or closed: it is written into statements."""
+    _checked(role.removeprefix(CLOSED))
+    return role
 
 
 def new_schema_name(random: Callable[[int], bytes]) -> str:
