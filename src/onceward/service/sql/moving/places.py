@@ -194,7 +194,7 @@ def _close_postgres(place: DatabasePlace, environment: Environment) -> None:
         [(closed_at,)] = line.ask("SELECT clock_timestamp()")
         until = environment.monotonic() + WAIT_SECONDS
         while line.ask(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND usename = session_user "
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND usename = session_user "
             "AND pid <> pg_backend_pid() AND xact_start < $1 LIMIT 1",
             closed_at,
         ):
