@@ -209,6 +209,26 @@ def test_what_only_postgresql_has_is_listed(url: str, tmp_path: Path) -> None:
     assert list((tmp_path / "new" / "databases").iterdir()) == []
 
 
+@pytest.mark.fault("values-of-any-size-fit")
+def test_a_value_that_is_too_large_for_sqlite_is_listed(url: str, tmp_path: Path) -> None:
+    """
+    A tenant's SQLite takes a million bytes at once: known before anything is written.
+    """
+
+    async def first(engine: PostgresEngine) -> None:
+        await engine.create(*NAME)
+        await engine.query(*NAME, "CREATE TABLE t (id int, name text)")
+        await engine.query(*NAME, "INSERT INTO t VALUES (1, ''), (2, repeat('x', 1000001))")
+
+    told(url, first)
+    report = tried(lambda: moved(url, empty_folder(tmp_path / "new"), tmp_path / "there.jsonl", close=False))
+
+    assert [(one.what, one.why) for one in getattr(report, "obstacles", ())] == [
+        ("column:t.name", "row 2 is refused: string or blob too big")
+    ]
+    assert list((tmp_path / "new" / "databases").iterdir()) == []
+
+
 class TestFiles:
     """A file is whole, or it is refused."""
 

@@ -71,7 +71,7 @@ class SqliteMoveTarget:
     def rehearse(self, plan: TargetPlan) -> list[Obstacle]:
         """Make everything in memory; what SQLite refuses."""
         found = []
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as scratch:
+        with closing(_scratch()) as scratch:
             guard = SqlAuthorizer()
             scratch.set_authorizer(guard.authorize)
             for one in (*plan.before, *plan.after):
@@ -85,7 +85,7 @@ class SqliteMoveTarget:
         """Values that a table would not give back as they are."""
         columns = ", ".join(f"c{n} {spelled_for_sqlite(type)}" for n, type in enumerate(table.types))
         places = ", ".join("?" for _ in table.types)
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as scratch:
+        with closing(_scratch()) as scratch:
             scratch.execute(f"CREATE TABLE scratch ({columns}){' STRICT' if table.strict else ''}")
             for number, row in enumerate(rows):
                 try:
@@ -93,7 +93,7 @@ class SqliteMoveTarget:
                     back = scratch.execute("SELECT * FROM scratch").fetchone()
                     scratch.execute("DELETE FROM scratch")
                 except DRIVER_ERRORS as error:
-                    yield Misfit(number, 0, str(error)[:120])
+                    yield Misfit(number, _largest(row), f"is refused: {str(error)[:120]}")
                     continue
                 for place, (value, found) in enumerate(zip(row, back, strict=True)):
                     why = _why_not(in_sqlite(value), found, needed=table.needed[place])
@@ -281,6 +281,20 @@ class SqliteMoveTarget:
         if self._hidden.exists() and file_identity(self._hidden) == file_identity(self._path):
             self._hidden.unlink()
             sync_folder(self._path.parent)
+
+
+def _largest(row: MovedRow) -> int:
+    """The number of the longest value: of a row that is refused as a whole, most likely the reason."""
+    sizes = [len(one) if isinstance(one, str | bytes) else 0 for one in row]
+    return sizes.index(max(sizes))
+
+
+def _scratch() -> sqlite3.Connection:
+    """A database in memory with the limits of a tenant's."""
+    scratch = sqlite3.connect(":memory:", isolation_level=None)
+    for limit, value in DEFAULT_LIMITS.of_sqlite().items():
+        scratch.setlimit(limit, value)
+    return scratch
 
 
 def _run_as_tenant(line: sqlite3.Connection, guard: SqlAuthorizer, statement: PlannedStatement) -> None:
