@@ -26,7 +26,7 @@ from moving_support import (
 
 from onceward.errors import OncewardError
 from onceward.service.sql import DatabaseUnknown, SqlError
-from onceward.service.sql.database_files import DatabaseFolder
+from onceward.service.sql.database_files import DatabaseFolder, erase_namespace
 from onceward.service.sql.moving import ImportOptions, ImportReport, export_database, import_database
 from onceward.service.sql.moving.export_file import ExportFile
 
@@ -95,6 +95,19 @@ class TestImports:
         assert found == ([NAME] if point in ("sql.import.linked", "sql.import.published") else [])
         assert contents(new) == contents(folder)
         assert [one.name for one in file_of(new).parent.iterdir()] == ["shop.db"]
+
+    @pytest.mark.fault("erasures-leave-half-imports")
+    def test_a_tenant_that_is_erased_takes_half_imports_along(self, exported: Path, tmp_path: Path) -> None:
+        """
+        What a killed import left under a hidden name is the tenant's data as well.
+        """
+        new = empty_folder(tmp_path / "new")
+        killed("import", exported, new, "sql.import.added", 3)
+        left = sorted(one.name for one in file_of(new).parent.iterdir())
+        list(erase_namespace(new / "databases", NAME.namespace))
+
+        assert left[0] == ".shop.db.importing"
+        assert list((new / "databases").iterdir()) == []
 
     def test_another_file_does_not_go_on_with_it(self, exported: Path, url: str, tmp_path: Path) -> None:
         """
