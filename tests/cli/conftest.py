@@ -184,6 +184,7 @@ def service_folder(folder: Path) -> Path:
     """The folder of a service that has a database with a keyed write in it, and an export of another one beside it."""
     for place, name in (("onceward-data", "shop"), ("elsewhere", "stock")):
         file = folder / place / "databases" / "live-acme" / f"{name}.db"
+        (folder / place).mkdir(mode=0o700)
         file.parent.mkdir(parents=True)
         with LocalDatabase(file) as database:
             database.query("CREATE TABLE things (name TEXT)")

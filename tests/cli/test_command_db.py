@@ -9,7 +9,7 @@ import pytest
 
 from onceward.service.sql import Keyed, LocalDatabase
 from servers.postgres import needed
-from servers.tenant_databases import prepared
+from servers.tenants import prepared
 
 SHOP = ("acme/shop", "shop.jsonl", "--from", "onceward-data")
 
@@ -49,7 +49,7 @@ def test_to_postgresql_and_back(run: Any, folder: Path) -> None:
     The same two commands, with the URL of a prepared database; its decisions are in its own log, if none is named.
     """
     needed()
-    url = prepared(18)
+    url = prepared("typed")
     new_folder(folder)
     codes = [
         run("db", "export", *SHOP, "--close").code,

@@ -1,16 +1,13 @@
 """
-PostgreSQL databases that an administrator has prepared for tenants, in the versions that are here.
+PostgreSQL databases that an administrator has prepared for tenants whose databases move, in the versions that are here.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-import psycopg
-
-from onceward.service.sql.postgres.preparation import ROLE, preparation_script
-
 from .postgres import DEBIAN_15, PostgresServer, running, throwaway
+from .tenants import prepare
 
 
 @cache
@@ -20,10 +17,6 @@ def server_of(version: int) -> PostgresServer:
 
 
 @cache
-def prepared(version: int, managed: bool = False) -> str:
+def prepared(version: int) -> str:
     """The URL of the service's role in a prepared database."""
-    server, name = server_of(version), "tenants_managed" if managed else "tenants"
-    server.execute(f"CREATE DATABASE {name}")
-    with psycopg.connect(server.url(name), autocommit=True) as connection:
-        connection.execute(preparation_script(name, managed=managed))  # type: ignore[arg-type]
-    return server.url(name, user=ROLE)
+    return prepare(server_of(version), "moving")

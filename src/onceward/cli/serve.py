@@ -25,8 +25,9 @@ from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
 from onceward.runtime.environment import REAL
 from onceward.service import settings
-from onceward.service.first_token import TokenPlace, hand_out
-from onceward.service.settings import Settings, is_loopback, load_settings
+from onceward.service.first_token import AUTO, TokenPlace, hand_out
+from onceward.service.private_folder import make_private_folder
+from onceward.service.settings import Settings, is_loopback, is_stateless, load_settings
 
 if TYPE_CHECKING:
     from onceward.service.access import NewToken
@@ -125,13 +126,19 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
     if as_json:
         text, file = (None, None) if token is None else token
         shown: dict[str, Any] = {"address": address, "token": text, "pid": os.getpid()}
-        shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
+        if made.confined is not None:
+            shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
-    print_text(f"SQL runs in processes that are confined by: {made.confined.line()}")
+    if made.confined is not None:
+        where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
+        print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
     if token is None:
         print_text("Tokens: onceward token list. Stop with Ctrl-C.")
+        return
+    if made.engine is None:
+        print_text(f"The token of the tenant demo: {token.text or token.file}. Stop with Ctrl-C.")
         return
     place = f"{address}/v1/db/demo/shop"
     quote = "'" if token.text else '"'
@@ -149,6 +156,8 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
 
 
 def _handed_out(chosen: Settings, made: NewToken) -> TokenPlace:
+    if is_stateless(chosen) and chosen.first_token == AUTO and not sys.stdout.isatty():
+        make_private_folder(chosen.folder)  # Nothing else has needed it.
     return hand_out(made.issued.text, chosen.first_token, Path(chosen.folder), terminal=sys.stdout.isatty())
 
 

@@ -16,12 +16,15 @@ from typing import NamedTuple
 
 from onceward._core.display_text import json_kind
 from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.keys import ENVIRONMENTS
 from onceward.protocol.errors import NameInvalid
 from onceward.runtime import failpoints
 
 NAME_CHARACTERS_MAX = 63
 """As long as a label of a host name; with its suffixes far below what file systems take."""
 SUFFIX = ".db"
+NO_DATABASES = Path(os.devnull)
+"""A folder in which there is never a database."""
 NEW_DATABASE_BYTES = 20_480
 """A database with nothing in it but the tables of keys."""
 
@@ -68,6 +71,16 @@ def namespace_of(environment: str, tenant: str) -> str:
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
     return f"{environment}_{sha256(tenant.encode()).hexdigest()[:50]}"
+
+
+def sibling_namespaces(namespace: str) -> tuple[str, ...]:
+    """The namespaces of one tenant, in all environments, by one of them. One that is no tenant's is alone."""
+    environment, mark = next(((one, namespace[len(one) : len(one) + 1]) for one in ENVIRONMENTS
+                              if namespace.startswith((f"{one}-", f"{one}_"))), ("", ""))  # fmt: skip
+    if not mark:
+        return (namespace,)
+    rest = namespace[len(environment) + 1 :]
+    return tuple(f"{one}{mark}{rest}" for one in ENVIRONMENTS)
 
 
 class DatabaseFolder:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from hashlib import sha256
 from typing import Any, Final
 
 import psycopg
@@ -14,6 +13,7 @@ import psycopg
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.runtime.environment import REAL
 from onceward.service.sql.postgres.tenant_schemas import SCHEMA as TENANTS
+from onceward.service.sql.postgres.tenant_schemas import stored_scope
 from onceward.stores._postgres_url import parse
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.tables import Schema, open_tables
@@ -117,7 +117,7 @@ def told_plainly(name: str) -> Iterator[None]:
 
 def scope_suffix(schema: str) -> str:
     """What the engine puts behind the scopes of a database."""
-    return f":{sha256(schema.encode()).hexdigest()[:12]}"
+    return stored_scope("", schema)
 
 
 def _first_line(error: BaseException) -> str:

@@ -90,6 +90,11 @@ class RowCounter:
         self._bytes = limits.answer_bytes
         self.refusal: SqlError | None = None
 
+    @property
+    def used(self) -> int:
+        """About how many bytes they hold."""
+        return self._limits.answer_bytes - self._bytes
+
     def is_over(self, row: Sequence[bytes | None]) -> bool:
         """Count a row; whether that is one too many."""
         self._rows -= 1
@@ -115,6 +120,10 @@ class TenantSession:
         self.limits = limits
         self.opened_at = opened_at
         self.uses = 0
+        self.worked = 0.0
+        """Seconds that tenants' statements took since this session was lent, with the way to the server and back."""
+        self.way = 0.0
+        """Seconds of that way, which is nobody's work: what the quickest of our own settings took."""
         self._prepared: set[bytes] = set()
         self._loader = Transformer(connection)
         self._cancelling: asyncio.Task[None] | None = None
@@ -126,16 +135,21 @@ class TenantSession:
         """Connect. Errors are the driver's."""
         connection = await AsyncPostgresConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
         connection.silence_seconds = 2 * limits.statement_seconds + ANSWER_SECONDS
+        clock, way = asyncio.get_running_loop().time, float("inf")
         try:
             for setting in (*_SETTINGS, _WORK_MEMORY.format(8_192)):
+                began = clock()
                 await connection.execute(setting)
+                way = min(way, clock() - began)
             if connection.info.server_version >= 170_000:
                 milliseconds = round(2_000 * limits.statement_seconds) + 10_000
                 await connection.execute(f"SET transaction_timeout = {milliseconds}")
         except BaseException:
             connection.pgconn.finish()
             raise
-        return cls(connection, limits, now)
+        made = cls(connection, limits, now)
+        made.way = way
+        return made
 
     @property
     def is_at_rest(self) -> bool:
@@ -162,7 +176,9 @@ class TenantSession:
         """
         answers = [Answer() for _ in steps]
         self.uses += 1
-        deadline = asyncio.get_running_loop().call_later(self.limits.statement_seconds, self._cancel)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline = loop.call_later(self.limits.statement_seconds, self._cancel)
         try:
             async with self.connection.lock:
                 await self.connection.wait(self._talk(steps, answers, counted, counter))
@@ -171,6 +187,8 @@ class TenantSession:
             raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
         finally:
             deadline.cancel()
+            if counted:
+                self.worked += loop.time() - began
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers

@@ -22,7 +22,8 @@ from onceward._core.errors import IllegalMove, InFlight, StoreUnavailable
 from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import END, END_FRESH, NOT_LANDED, NOT_OURS
-from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError
+from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import Answer, PipelineStep, RowCounter, TenantSession, document_of
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.stores import _postgres_rows as rows
@@ -41,6 +42,8 @@ SELECT txid_current(),
 """An error stops what is sent after it: division by zero if there is a record, a root if somebody else is at it."""
 _FOUND, _HELD = NOT_LANDED, NOT_OURS
 _NO_SUCH_ROLE: Final = "22023"
+_TENANTS_DOING: Final = frozenset(("40P01", "53200", "55P03", "57014"))
+"""Of a statement of ours: it waited for what the tenant's other requests hold, or there was no room for its locks."""
 _SETTINGS: Final = """
 set_config('search_path', ${0}::text, true), set_config('lock_timeout', ${1}::text, true),
 set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_only', ${3}::text, true),
@@ -51,10 +54,6 @@ _CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE")
 """Before the role is left: what a constraint calls at the commit would run as the service."""
 _LEAVE: Final = (PipelineStep(b"SET LOCAL ROLE NONE"), PipelineStep(b"SET LOCAL search_path = pg_catalog"))
 """Not by `set_config`: a tenant has no right to call it, and is still the user here."""
-_RELATIONS: Final = (
-    b"SELECT 1 / CASE WHEN (SELECT count(*) FROM pg_catalog.pg_class AS one JOIN pg_catalog.pg_namespace AS space "
-    b"ON space.oid = one.relnamespace WHERE space.nspname = $1::text) > $2::bigint THEN 0 ELSE 1 END"
-)
 _BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
 
 
@@ -77,9 +76,12 @@ class TenantRequest(NamedTuple):
     """Whether it may only read."""
     lock_milliseconds: int
     statement_milliseconds: int
-    relations_max: int
+    room: SchemaRoom
+    """What it may add to the tenant's databases."""
     replay_only: bool = False
     """Whether nothing is to be run."""
+    is_keyed: bool = False
+    """Whether its result is kept."""
 
     @property
     def settings(self) -> list[bytes]:
@@ -117,6 +119,9 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._xid: int | None = None
         self._touch: tuple[bytes, int, int] | None = None
         self._document: dict[str, Any] | None = None
+        self._result_bytes = 0
+        self.grown = 0
+        """How many bytes more the database has, if that was measured."""
         self.committing = False
         """Whether a commit was sent: without an answer to it, nobody knows."""
         self.settled = False
@@ -222,8 +227,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         before = [] if self._begun else self._beginning()
         statements = [PipelineStep(one.sql, one.values) for one in self._request.statements]
         after = [*_LEAVE] if self._request.reads else [_CONSTRAINTS, *_LEAVE]
-        if any(one.makes_relations for one in self._request.statements):
-            after.append(_relations(self._request))
+        adds = any(one.makes_relations for one in self._request.statements)
+        after += self._request.room.after(self._request.schema, self._records, adds_things=adds)
         first = len(before) + 1
         counted = range(first - 1, first + len(statements))
         counter = RowCounter(self._session.limits)
@@ -239,16 +244,31 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 await self.rollback()
                 raise _ours(answer.error)
         last = first + len(statements)
+        self._result_bytes = counter.used
+        if not any(one.error is not None for one in answers):
+            await self._measure_late(answers[first:last])
         return _Sent(answers[first - 1], answers[first:last], answers[last:])
+
+    async def _measure_late(self, statements: Sequence[Answer]) -> None:
+        """Look at the size before the commit after all, if more was done than small writes do."""
+        room = self._request.room
+        heavy = self._session.worked > HEAVY_SECONDS or sum(one.written for one in statements) > HEAVY_ROWS
+        if room.measured or not room.watched or not heavy:
+            return
+        [answer] = await self._session.exchange((room.measuring(self._request.schema),))
+        if answer.error is not None:
+            await self.rollback()
+            raise room.refusal(_code_of(answer.error)) or _ours(answer.error)
 
     def _beginning(self) -> list[PipelineStep]:
         """What comes first in a transaction: BEGIN and, for a step of a plan, that its records live on."""
+        before = self._request.room.before(self._request.schema)
         if self._touch is None:
-            return [_BEGIN]
+            return [_BEGIN, *before]
         family, replay, forget = self._touch
         values = [family, int8(replay), int8(forget), self._lock_timeout.encode()]
         touch = _extending(self._records)
-        return [_BEGIN, PipelineStep(touch.sql, values, touch.name, binary=True)]
+        return [_BEGIN, PipelineStep(touch.sql, values, touch.name, binary=True), *before]
 
     def _document_of(self, sent: _Sent) -> dict[str, Any]:
         """The result as it is stored and sent; the first step that failed raises."""
@@ -265,13 +285,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 continue
             if number == 0 and not self._request.reads:
                 raise sql_error(answer.error)  # A deferred constraint of the tenant's.
-            if _code_of(answer.error) == _FOUND:
-                raise SqlError(
-                    SqlKind.FULL,
-                    f"the database would have more than {self._request.relations_max} tables, indexes and sequences",
-                    hint="drop some; or use rows of one table instead of many tables",
-                )
-            raise _ours(answer.error)
+            raise self._request.room.refusal(_code_of(answer.error)) or _ours(answer.error)
+        self._note_growth(sent.after)
         documents = [document_of(answer) for answer in sent.statements]
         if not self._request.batch:
             return documents[0]
@@ -280,6 +295,17 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
             "rowsRead": sum(one["rowsRead"] for one in documents),
             "rowsWritten": sum(one["rowsWritten"] for one in documents),
         }
+
+    def _note_growth(self, after: Sequence[Answer]) -> None:
+        """How much was added; the record's own bytes, which are in another table, count as well."""
+        room = self._request.room
+        if not room.measured:
+            return
+        self.grown = int(self._session.rows_of(after[-1])[0][0])
+        if self._request.is_keyed:
+            self.grown = max(self.grown, 0) + self._result_bytes
+        if room.growth is not None and self.grown > room.growth:
+            raise quota_full(room.growth)
 
     def _look(self, id: bytes) -> PipelineStep:
         lock = str(int.from_bytes(id[:8], "big", signed=True)).encode()
@@ -302,15 +328,12 @@ def _code_of(failed: Any) -> str:
     return (failed.error_field(DiagnosticField.SQLSTATE) or b"").decode()
 
 
-def _relations(request: TenantRequest) -> PipelineStep:
-    values = [request.schema.encode(), str(request.relations_max).encode()]
-    return PipelineStep(_RELATIONS, values, b"onceward_relations")
-
-
 def _ours(failed: Any) -> Exception:
     """The error of a statement of the service's own, which is not the tenant's doing."""
     if _code_of(failed) == _NO_SUCH_ROLE:
         return SchemaGone()
+    if _code_of(failed) in _TENANTS_DOING:
+        return sql_error(failed)
     text = (failed.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
     return StoreUnavailable(f"the database refused what the service asked: {text[:200]}", retry_after_seconds=1.0)
 
