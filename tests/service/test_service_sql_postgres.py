@@ -289,7 +289,7 @@ class TestQuotas:
         A few bytes of request become megabytes: refused, undone, and not in the way of what fits.
         """
         with served.access() as access:
-            access.create_tenant("small", quota_bytes=400_000)
+            access.create_tenant("small", quota_bytes=2_000_000)
         token = served.new_token("small", role="admin")
         path = "/v1/db/small/shop"
         made = [served.call("PUT", path, token=token), served.query(path, TABLE, token=token)]
@@ -310,7 +310,7 @@ class TestQuotas:
         assert (little.status, "bytes-grown=" in little.headers["onceward-usage"]) == (200, True)
         assert (much.status, much.document.get("code")) == (429, "quota_exceeded")
         assert (again.status, rows) == (200, [[8]])
-        assert used["quotaBytes"] == 400_000
+        assert used["quotaBytes"] == 2_000_000
 
     @pytest.mark.fault("pg-a-full-database-grows")
     def test_a_full_database_takes_no_more_until_something_is_deleted(self, url: str) -> None:
