@@ -29,6 +29,7 @@ from onceward.service.sql import DatabaseUnknown, SqlError
 from onceward.service.sql.database_files import DatabaseFolder, erase_namespace
 from onceward.service.sql.moving import ImportOptions, ImportReport, export_database, import_database
 from onceward.service.sql.moving.export_file import ExportFile
+from onceward.service.sql.postgres.schema_erasure import erase_schemas
 
 HERE = Path(__file__).parent
 IMPORTS = [
@@ -108,6 +109,18 @@ class TestImports:
 
         assert left[0] == ".shop.db.importing"
         assert list((new / "databases").iterdir()) == []
+
+    @pytest.mark.fault("erasures-leave-half-schemas")
+    def test_on_postgresql_an_erasure_takes_half_imports_along(self, exported: Path, url: str) -> None:
+        """
+        The schema that nobody finds by a name, its role and the row about it.
+        """
+        killed("import", exported, url, "sql.import.added", 3)
+        list(erase_schemas(url, "acme"))
+
+        assert as_administrator(url, "SELECT 1 FROM onceward_moves") == []
+        assert as_administrator(url, "SELECT 1 FROM pg_roles WHERE rolname LIKE 'ow\\_%%'") == []
+        assert as_administrator(url, "SELECT 1 FROM pg_namespace WHERE nspname LIKE 'ow\\_%%'") == []
 
     def test_another_file_does_not_go_on_with_it(self, exported: Path, url: str, tmp_path: Path) -> None:
         """
