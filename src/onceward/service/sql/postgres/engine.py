@@ -28,6 +28,7 @@ from onceward._core.errors import (
     RetryTransaction,
     StoreUnavailable,
 )
+from onceward._core.record import PutResult, Record
 from onceward.gate import AsyncGate
 from onceward.protocol.errors import EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
@@ -37,6 +38,7 @@ from onceward.service.sql.costs import SqlCost, note_cost
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.postgres.checked_texts import CheckedTexts
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
 from onceward.service.sql.postgres.schema_inspector import read_tables
@@ -108,16 +110,18 @@ class PostgresEngine:
         self._limits = limits
         self._relations_max = relations_max
         self._environment = environment
-        self._store = _TenantRecords(url, environment=environment)
+        self._seen = SettledIds()
+        self._store = _TenantRecords(url, self._seen, environment)
         self._pool = SessionPool(self._store.target, limits, environment, size=sessions, each=min(EACH, sessions))
         self._options = {**key_options(terms), "in_flight": "refuse"}
         self._main_gate = AsyncGate(
             self._store, scope="sql", environment=environment, result_bytes_max=limits.value_bytes, **self._options
         )
-        self._gates: OrderedDict[str, AsyncGate] = OrderedDict()
-        self._seen = SettledIds()
+        self._gates: OrderedDict[tuple[str, str], AsyncGate] = OrderedDict()
         self._records = ""
-        self._checker: StatementChecker | None = None
+        self._version = 0
+        """Of the server whose names the checker knows."""
+        self._checker: CheckedTexts | None = None
         self._long: LongStatements | None = None
         self._schemas: TenantSchemas | None = None
         self._opening = asyncio.Lock()
@@ -217,8 +221,8 @@ class PostgresEngine:
                 driver = await asyncio.to_thread(open_tables, self._url, SCHEMA, self._environment, create=True)
                 await asyncio.to_thread(driver.close)
                 async with self._pool.lend(_OPERATORS) as session:
-                    catalog = await _catalog(session)
-                self._checker, self._long = StatementChecker(catalog), LongStatements(catalog)
+                    catalog, self._version = await _catalog(session), session.version
+                self._checker, self._long = CheckedTexts(StatementChecker(catalog)), LongStatements(catalog)
                 self._schemas = TenantSchemas(self._records, self._environment)
         return self._schemas
 
@@ -250,7 +254,7 @@ class PostgresEngine:
                 error.statement = number if request.batch else None
                 raise
             reads = reads and checked.reads
-            bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS))
+            bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS, checked.writes))
         milliseconds = round(self._limits.statement_seconds * 1_000)
         return TenantRequest(
             schema=schema,
@@ -273,17 +277,22 @@ class PostgresEngine:
     ) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
         deadline = self._environment.monotonic() + self._limits.queue_seconds
+        is_repeated = False
         while True:
             schema = await self._schema(namespace, database)
             bound = await self._bound(request, schema)
             try:
-                return await self._once(namespace, request, bound, account)
+                return await self._once(namespace, request, bound, account, is_repeated=is_repeated)
             except SchemaGone:
                 if self._schemas is not None:
                     self._schemas.forget(DatabaseName(namespace, database))
                 await self._schema(namespace, database)  # Says that there is no such database, if there is none.
+            except _OtherServer:
+                self._schemas = None
+                continue
             except StoreUnavailable:
                 self._pool.drop_idle()
+                is_repeated = True
                 if request.identity is None or self._environment.monotonic() >= deadline:
                     raise
             except (RetryTransaction, InFlight):
@@ -292,11 +301,22 @@ class PostgresEngine:
             await self._environment.asleep(POLL_SECONDS)
 
     async def _once(
-        self, namespace: str, request: SqlRequest, bound: TenantRequest, account: Account | None
+        self,
+        namespace: str,
+        request: SqlRequest,
+        bound: TenantRequest,
+        account: Account | None,
+        *,
+        is_repeated: bool,
     ) -> tuple[dict[str, Any], bool, SqlCost]:
-        async with self._pool.lend(namespace) as session:
+        session = await self._pool.take(namespace)
+        try:
+            if session.version != self._version:
+                raise _OtherServer
             began = self._environment.monotonic()
-            joined = TenantTransaction(session, bound, self._records, self._store.target.lock_timeout, self._seen)
+            joined = TenantTransaction(
+                session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
+            )
             try:
                 document, replayed = await self._in_transaction(request, bound, joined)
             except OncewardError as error:
@@ -306,6 +326,8 @@ class PostgresEngine:
                     raise _unknown() from error
                 raise
             return document, replayed, self._paid(account, began)
+        finally:
+            self._pool.give(namespace, session)
 
     def _paid(self, account: Account | None, began: float) -> SqlCost:
         """The time that a server process was occupied: what the server itself does not tell."""
@@ -319,18 +341,21 @@ class PostgresEngine:
     ) -> tuple[dict[str, Any], bool]:
         began = self._environment.monotonic()
 
+        def timed(document: dict[str, Any], *, is_foretold: bool = False) -> dict[str, Any]:
+            milliseconds = None if is_foretold else round((self._environment.monotonic() - began) * 1_000, 3)
+            return {**document, "meta": {"durationMs": milliseconds}}
+
         async def work() -> dict[str, Any]:
             if request.replay_only:
                 raise NotReplayed
-            document = await joined.work()
-            milliseconds = (self._environment.monotonic() - began) * 1_000
-            return {**document, "meta": {"durationMs": round(milliseconds, 3)}}
+            is_foretold = joined.is_foretold
+            return timed(await joined.work(), is_foretold=is_foretold)
 
         match request.identity:
             case None:
-                document = await work()
-                await joined.commit()
-                return document, False
+                if request.replay_only:
+                    raise NotReplayed
+                return timed(await joined.run()), False
             case Keyed(scope, key):
                 document = await self._gate(scope, bound.schema).atomic(
                     joined, key, work, request=request.fingerprint_fields(), name="sql", claim="last"
@@ -344,16 +369,33 @@ class PostgresEngine:
 
     def _gate(self, scope: str, schema: str) -> AsyncGate:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""
-        named = f"{scope}:{sha256(schema.encode()).hexdigest()[:12]}"
-        gate = self._gates.pop(named, None) or self._main_gate.scoped(named)
-        self._gates[named] = gate
-        if len(self._gates) > GATES_MAX:
-            self._gates.popitem(last=False)
+        gate = self._gates.get((scope, schema))
+        if gate is None:
+            gate = self._main_gate.scoped(f"{scope}:{sha256(schema.encode()).hexdigest()[:12]}")
+            self._gates[scope, schema] = gate
+            if len(self._gates) > GATES_MAX:
+                self._gates.popitem(last=False)
+        else:
+            self._gates.move_to_end((scope, schema))
         return gate
+
+
+class _OtherServer(Exception):
+    """The server is of another version than the one whose names are known: what was checked is checked anew."""
 
 
 class _TenantRecords(AsyncPostgresStore):
     """The store of the records, which joins tenants' transactions as they come."""
+
+    def __init__(self, url: str, seen: SettledIds, environment: Environment) -> None:
+        super().__init__(url, environment=environment)
+        self._found = seen
+
+    async def load(self, id: bytes) -> Record | None:
+        """Read one record. Whoever is shown it comes again, and is to look before it works."""
+        record = await super().load(id)
+        self._found.note(id, PutResult(False, record))
+        return record
 
     @property
     def capabilities(self) -> Capabilities:

@@ -7,6 +7,9 @@ are counted, so that a large answer is given up and never held.
 
 Every setting of a request is local to its transaction. A session that had to be cancelled is closed: the cancel might
 reach the next tenant's statement.
+
+A commit is never cancelled. It may wait for a synchronous standby, and PostgreSQL would end such a wait by showing to
+everybody what the standby does not have. Whoever waits for too long hangs up instead, and the server waits on.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.generators import fetch, send
+from psycopg.generators import send
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.waiting import Ready, Wait
 
 from onceward._core.errors import StoreUnavailable
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.service.sql.postgres.values import from_postgres
+from onceward.stores._postgres_errors import ServerSilent
 from onceward.stores._postgres_pool_async import AsyncPostgresConnection
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import RECORD_CONVERSION, connect_arguments, load_rows
@@ -56,7 +61,7 @@ _WORK_MEMORY: Final = "SET work_mem = '{}kB'"
 class Answer:
     """What came back for one step."""
 
-    __slots__ = ("columns", "command", "error", "kinds", "result", "rows", "written")
+    __slots__ = ("columns", "error", "kinds", "result", "rows")
 
     def __init__(self) -> None:
         self.columns: list[str] = []
@@ -66,8 +71,6 @@ class Answer:
         """libpq's, the last of them."""
         self.error: Any = None
         """The same, if the step failed."""
-        self.written = 0
-        self.command = ""
 
 
 class PipelineStep(NamedTuple):
@@ -115,8 +118,11 @@ class TenantSession:
         self.limits = limits
         self.opened_at = opened_at
         self.uses = 0
+        self.version: int = connection.info.server_version
+        """Of the server."""
         self._prepared: set[bytes] = set()
         self._loader = Transformer(connection)
+        self._ready: asyncio.Future[int] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self.spoilt = False
         """Whether it is not to be used again."""
@@ -127,11 +133,10 @@ class TenantSession:
         connection = await AsyncPostgresConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
         connection.silence_seconds = 2 * limits.statement_seconds + ANSWER_SECONDS
         try:
-            for setting in (*_SETTINGS, _WORK_MEMORY.format(8_192)):
-                await connection.execute(setting)
+            settings = [*_SETTINGS, _WORK_MEMORY.format(8_192)]
             if connection.info.server_version >= 170_000:
-                milliseconds = round(2_000 * limits.statement_seconds) + 10_000
-                await connection.execute(f"SET transaction_timeout = {milliseconds}")
+                settings.append(f"SET transaction_timeout = {round(2_000 * limits.statement_seconds) + 10_000}")
+            await connection.execute("; ".join(settings).encode())
         except BaseException:
             connection.pgconn.finish()
             raise
@@ -148,32 +153,82 @@ class TenantSession:
             and pgconn.pipeline_status == PipelineStatus.OFF
         )
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open, be it one that failed."""
+        return bool(self.connection.pgconn.transaction_status != TransactionStatus.IDLE)
+
     def close(self) -> None:
         """Hang up. What is open is rolled back by the server."""
         self.connection.pgconn.finish()
 
     async def exchange(
-        self, steps: Sequence[PipelineStep], *, counted: range = range(0), counter: RowCounter | None = None
+        self,
+        steps: Sequence[PipelineStep],
+        *,
+        counted: range = range(0),
+        counter: RowCounter | None = None,
+        commits: bool = False,
     ) -> list[Answer]:
         """
         Send steps together; their answers, as many as there are steps. After one that failed, the rest are empty.
 
-        The rows of the `counted` ones are counted; at a row too many the server is told to stop.
+        The rows of the `counted` ones are counted; at a row too many the server is told to stop. Where one of the steps
+        `commits`, nobody tells it to stop.
         """
         answers = [Answer() for _ in steps]
         self.uses += 1
-        deadline = asyncio.get_running_loop().call_later(self.limits.statement_seconds, self._cancel)
+        loop, seconds = asyncio.get_running_loop(), self.limits.statement_seconds
+        deadline = loop.call_later(2 * seconds if commits else seconds, self._hang_up if commits else self._cancel)
         try:
-            async with self.connection.lock:
-                await self.connection.wait(self._talk(steps, answers, counted, counter))
-        except psycopg.Error as error:
+            await self._drive(self._talk(steps, answers, counted, counter), loop)
+            self.connection.notices.check()
+        except (psycopg.Error, OSError) as error:
             self.spoilt = True
             raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
+        except asyncio.CancelledError:  # Whoever waited has gone.
+            self.spoilt = True
+            await self._send_cancel()
+            raise
         finally:
             deadline.cancel()
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers
+
+    async def _drive(self, talk: Generator[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+        """
+        Run a generator of psycopg's kind to its end.
+
+        As `connection.wait` does it, which asks the event loop for a timer and a reader each time that it waits.
+        """
+        try:
+            wanted = next(talk)
+        except StopIteration:
+            return
+        socket = self.connection.pgconn.socket
+        loop.add_reader(socket, self._wake, Ready.R)
+        try:
+            while True:
+                self._ready = loop.create_future()
+                if wanted & Wait.W:
+                    loop.add_writer(socket, self._wake, Ready.W)
+                try:
+                    ready = await self._ready
+                finally:
+                    if wanted & Wait.W:
+                        loop.remove_writer(socket)
+                wanted = talk.send(ready)
+        except StopIteration:
+            return
+        finally:
+            self._ready = None
+            loop.remove_reader(socket)
+            talk.close()
+
+    def _wake(self, ready: int) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(ready)
 
     async def execute(self, *steps: PipelineStep) -> list[Answer]:
         """Steps of ours; the first that failed raises."""
@@ -192,6 +247,12 @@ class TenantSession:
         self.spoilt = True
         if self._cancelling is None:
             self._cancelling = asyncio.create_task(self._send_cancel())
+            asyncio.get_running_loop().call_later(self.limits.statement_seconds + ANSWER_SECONDS, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Wait no longer, whatever the server does."""
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(ServerSilent("gave no answer in time"))
 
     async def _send_cancel(self) -> None:
         try:
@@ -202,37 +263,55 @@ class TenantSession:
     def _talk(
         self, steps: Sequence[PipelineStep], answers: list[Answer], counted: range, counter: RowCounter | None
     ) -> Generator[Any, Any, None]:
-        """A generator as psycopg's own are: `connection.wait` drives it."""
+        """A generator as psycopg's own are: it yields what it waits for."""
         pgconn: Any = self.connection.pgconn
         pgconn.enter_pipeline_mode()
         try:
-            sent: list[tuple[Answer | bytes, bool]] = []
-            for number, (step, answer) in enumerate(zip(steps, answers, strict=True)):
-                form = Format.BINARY if step.binary else Format.TEXT
-                formats = [form] * len(step.values) or None
-                if step.name and step.name not in self._prepared:
-                    pgconn.send_prepare(step.name, step.sql)
-                    sent.append((step.name, False))
-                    self._prepared.add(step.name)
-                if step.name:
-                    pgconn.send_query_prepared(step.name, list(step.values), formats, form)
-                else:
-                    pgconn.send_query_params(step.sql, list(step.values) or None, None, formats, form)
-                sent.append((answer, number in counted))
+            sent = self._queue(pgconn, steps, answers)
             pgconn.pipeline_sync()
-            yield from send(pgconn)
+            if pgconn.flush():
+                yield from send(pgconn)
             failed = False
-            for expected, is_counted in sent:
-                if is_counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
+            for number, expected in sent:
+                if number in counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
-                while (result := (yield from fetch(pgconn))) is not None:
+                while True:
+                    while pgconn.is_busy():
+                        yield Wait.R
+                        pgconn.consume_input()
+                    result = pgconn.get_result()
+                    if result is None:
+                        break
                     failed = failed or result.status == ExecStatus.FATAL_ERROR
-                    self._take(result, expected, counter if is_counted else None)
-            while (result := (yield from fetch(pgconn))) is not None:
-                if result.status == ExecStatus.PIPELINE_SYNC:
+                    self._take(result, expected, counter if number in counted else None)
+            while True:
+                while pgconn.is_busy():
+                    yield Wait.R
+                    pgconn.consume_input()
+                result = pgconn.get_result()
+                if result is None or result.status == ExecStatus.PIPELINE_SYNC:
                     break
         finally:
             self._leave_pipeline()
+
+    def _queue(
+        self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]
+    ) -> list[tuple[int, Answer | bytes]]:
+        """Hand the steps to libpq. What will be answered, in order: the number of a step, and where its answer goes."""
+        sent: list[tuple[int, Answer | bytes]] = []
+        for number, (sql, values, name, binary) in enumerate(steps):
+            form = Format.BINARY if binary else Format.TEXT
+            formats = [form] * len(values) if binary else None
+            if not name:
+                pgconn.send_query_params(sql, values or None, None, formats, form)
+            else:
+                if name not in self._prepared:
+                    pgconn.send_prepare(name, sql)
+                    sent.append((-1, name))
+                    self._prepared.add(name)
+                pgconn.send_query_prepared(name, values or None, formats, form)
+            sent.append((number, answers[number]))
+        return sent
 
     def _take(self, result: Any, answer: Answer | bytes, counter: RowCounter | None) -> None:
         if isinstance(answer, bytes):  # The name of a statement that was to be prepared.
@@ -241,19 +320,11 @@ class TenantSession:
             return
         answer.result = result
         match result.status:
+            case ExecStatus.COMMAND_OK | ExecStatus.PIPELINE_ABORTED:
+                pass
             case ExecStatus.SINGLE_TUPLE | ExecStatus.TUPLES_OK | ExecStatus.TUPLES_CHUNK:
-                if not answer.kinds and result.nfields:
-                    answer.columns = [
-                        (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
-                    ]
-                    answer.kinds = [result.ftype(number) for number in range(result.nfields)]
-                for number in range(result.ntuples if counter is not None else 0):
-                    row = [result.get_value(number, column) for column in range(result.nfields)]
-                    if counter is None or counter.refusal is not None or counter.is_over(row):
-                        answer.rows.clear()
-                        self._cancel()
-                        break
-                    answer.rows.append(row)
+                if counter is not None:
+                    self._take_rows(result, answer, counter)
             case ExecStatus.FATAL_ERROR:
                 answer.error = result
             case ExecStatus.COPY_IN | ExecStatus.COPY_OUT | ExecStatus.COPY_BOTH:
@@ -261,9 +332,20 @@ class TenantSession:
                 self.spoilt = True
                 self.connection.pgconn.finish()
                 raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
-        if result.command_status:
-            answer.command = result.command_status.decode()
-            answer.written = result.command_tuples or 0
+
+    def _take_rows(self, result: Any, answer: Answer, counter: RowCounter) -> None:
+        if not answer.kinds and result.nfields:
+            answer.columns = [
+                (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
+            ]
+            answer.kinds = [result.ftype(number) for number in range(result.nfields)]
+        for number in range(result.ntuples):
+            row = [result.get_value(number, column) for column in range(result.nfields)]
+            if counter.refusal is not None or counter.is_over(row):
+                answer.rows.clear()
+                self._cancel()
+                break
+            answer.rows.append(row)
 
     def _leave_pipeline(self) -> None:
         pgconn = self.connection.pgconn
@@ -281,11 +363,17 @@ class TenantSession:
 def document_of(answer: Answer) -> dict[str, Any]:
     """A tenant's statement, as its result is stored and sent."""
     rows = [[from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows]
-    writes = not answer.command.startswith(("SELECT", "EXPLAIN", "CREATE", "ALTER", "DROP"))
+    command: bytes = answer.result.command_status or b""
+    writes = not command.startswith((b"SELECT", b"EXPLAIN", b"CREATE", b"ALTER", b"DROP"))
     return {
         "columns": answer.columns,
         "rows": rows,
         "rowsRead": len(rows),
-        "rowsWritten": answer.written if writes else 0,
+        "rowsWritten": (answer.result.command_tuples or 0) if writes else 0,
         "lastInsertRowid": None,
     }
+
+
+def document_of_writes(rows: int) -> dict[str, Any]:
+    """The same for a statement that writes so many rows and returns none, before it was sent."""
+    return {"columns": [], "rows": [], "rowsRead": 0, "rowsWritten": rows, "lastInsertRowid": None}

@@ -54,20 +54,45 @@ class SessionPool:
     @asynccontextmanager
     async def lend(self, tenant: str) -> AsyncIterator[TenantSession]:
         """A session for the length of a block."""
-        line = self._lines.setdefault(tenant, _Line())
-        await self._turn(line)
+        session = await self.take(tenant)
         try:
-            session = await self._open()
-            try:
-                yield session
-            finally:
-                self._keep(session)
+            yield session
         finally:
-            line.lent -= 1
-            self._free += 1
-            if not line.lent and not line.waiting:
-                self._lines.pop(tenant, None)
-            self._serve()
+            self.give(tenant, session)
+
+    async def take(self, tenant: str) -> TenantSession:
+        """A session, to be given back whatever happens."""
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = _Line()
+        try:
+            await self._turn(line)
+        except BaseException:
+            self._forget_if_empty(tenant, line)
+            raise
+        try:
+            return self._rested() or await self._open()
+        except BaseException:
+            self._leave(tenant, line)
+            raise
+
+    def give(self, tenant: str, session: TenantSession) -> None:
+        """Take a session back."""
+        if self._closed or not session.is_at_rest or self._is_old(session):
+            session.close()
+        else:
+            self._idle.append(session)
+        self._leave(tenant, self._lines[tenant])
+
+    def _leave(self, tenant: str, line: _Line) -> None:
+        line.lent -= 1
+        self._free += 1
+        self._forget_if_empty(tenant, line)
+        self._serve()
+
+    def _forget_if_empty(self, tenant: str, line: _Line) -> None:
+        if not line.lent and not line.waiting:
+            self._lines.pop(tenant, None)
 
     def close(self) -> None:
         """Let go of every idle session; those that are lent are closed when they come back."""
@@ -116,24 +141,22 @@ class SessionPool:
             line.lent += 1
             turn.set_result(None)
 
-    async def _open(self) -> TenantSession:
+    def _rested(self) -> TenantSession | None:
+        """One that is open already."""
         while self._idle:
             session = self._idle.pop()
             if session.is_at_rest and not self._is_old(session):
                 return session
             session.close()
+        return None
+
+    async def _open(self) -> TenantSession:
         try:
             session = await TenantSession.open(self._target, self._limits, self._environment.monotonic())
         except DRIVER_ERRORS as error:
             raise connect_failure(error, self._target.name, ever_connected=self._ever).meaning from error
         self._ever = True
         return session
-
-    def _keep(self, session: TenantSession) -> None:
-        if self._closed or not session.is_at_rest:
-            session.close()
-        else:
-            self._idle.append(session)
 
     def drop_idle(self) -> None:
         """The server is gone, or another one: whoever asks again asks on a new connection."""

@@ -1,19 +1,22 @@
 """
 A tenant's request as one transaction, which `gate.atomic` joins: the record commits with the rows, or neither does.
 
-    round trip 1   BEGIN | look for the key, or stop; settings, role | the tenant's statements | constraints | role off
+    round trip 1   look for the key, or stop; settings, role | BEGIN | the tenant's statements | constraints | role off
     round trip 2   the settled record, or stop | COMMIT
 
 The gate asks for the record first, and for the work after that. Here the work rides along with the question: if a
-record stands there, the question fails and the server skips the work. Everything else is as in any transaction that a
-gate joins: the core decides, and the unique constraint is the arbiter.
+record stands there, the question fails and the server skips the rest, so that nothing was begun. Everything else is as
+in any transaction that a gate joins: the core decides, and the unique constraint is the arbiter.
+
+Where the result is certain before anything is sent (an INSERT of plain values), both are one round trip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.pq import DiagnosticField
 
@@ -21,16 +24,33 @@ from onceward._core.caller_transaction_async import AsyncCallerTransaction, Asyn
 from onceward._core.errors import IllegalMove, InFlight, StoreUnavailable
 from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
-from onceward.adapters._psycopg_transaction_flow import END, END_FRESH, NOT_LANDED, NOT_OURS
+from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
 from onceward.protocol.errors import SqlError, SqlKind
-from onceward.service.sql.postgres.session import Answer, PipelineStep, RowCounter, TenantSession, document_of
+from onceward.service.sql.postgres.session import (
+    Answer,
+    PipelineStep,
+    RowCounter,
+    TenantSession,
+    document_of,
+    document_of_writes,
+)
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_wire import int8, put_values
 from onceward.stores._settled_ids import SettledIds
 
+T = TypeVar("T")
+
 _RELAXED: Final = len(Write._fields)
 """Its index among the values of a put: a tenant's transaction is as durable as PostgreSQL makes it."""
+_UNLIMITED_COLUMN: Final = ", set_config('statement_timeout', '0', true)"
+"""Before a commit: a time limit would end its wait for a synchronous standby, and show what the standby lacks."""
+_SETTLE: Final = rows.insert_statement(STOP_UNLESS_OURS + _UNLIMITED_COLUMN)
+_REPLACE: Final = rows.swap_statement(
+    rows.JOINED_CLOCK, rows.RESTORED + STOP_UNLESS_OURS + STOP_UNLESS_LANDED + _UNLIMITED_COLUMN
+)
+_TAKEN: Final = "23505"
+"""What `_SETTLE` fails with where a record stands."""
 _LOOK: Final = """
 SELECT txid_current(),
     1 / CASE WHEN EXISTS (SELECT FROM {schema}.onceward_records WHERE id = $1::bytea) THEN 0 ELSE 1 END,
@@ -47,15 +67,22 @@ set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_
 set_config('role', ${0}::text, true)
 """
 _OPEN: Final = f"SELECT {rows.DURABLE}, {_SETTINGS.format(1, 2, 3, 4)}".encode()
-_CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE")
+_CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE", name=b"onceward_constraints")
 """Before the role is left: what a constraint calls at the commit would run as the service."""
-_LEAVE: Final = (PipelineStep(b"SET LOCAL ROLE NONE"), PipelineStep(b"SET LOCAL search_path = pg_catalog"))
+_LEAVE: Final = (
+    PipelineStep(b"SET LOCAL ROLE NONE", name=b"onceward_role"),
+    PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"onceward_path"),
+)
 """Not by `set_config`: a tenant has no right to call it, and is still the user here."""
 _RELATIONS: Final = (
     b"SELECT 1 / CASE WHEN (SELECT count(*) FROM pg_catalog.pg_class AS one JOIN pg_catalog.pg_namespace AS space "
     b"ON space.oid = one.relnamespace WHERE space.nspname = $1::text) > $2::bigint THEN 0 ELSE 1 END"
 )
-_BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
+_BEGIN: Final = PipelineStep(b"BEGIN", name=b"onceward_begin")
+_COMMIT: Final = PipelineStep(b"COMMIT", name=b"onceward_commit")
+_ROLLBACK: Final = PipelineStep(b"ROLLBACK", name=b"onceward_rollback")
+_UNLIMITED: Final = PipelineStep(b"SET LOCAL statement_timeout = 0", name=b"onceward_unlimited")
+_BARRIER: Final = PipelineStep(rows.BARRIER, name=b"onceward_barrier")
 
 
 class BoundSql(NamedTuple):
@@ -64,6 +91,8 @@ class BoundSql(NamedTuple):
     sql: bytes
     values: Sequence[bytes | None]
     makes_relations: bool = False
+    writes: int | None = None
+    """How many rows it writes and that it returns none, where that is certain."""
 
 
 class TenantRequest(NamedTuple):
@@ -84,8 +113,28 @@ class TenantRequest(NamedTuple):
     @property
     def settings(self) -> list[bytes]:
         """The values of `_OPEN`."""
-        numbers = (self.lock_milliseconds, self.statement_milliseconds)
-        return [self.schema.encode(), *(str(one).encode() for one in numbers), b"on" if self.reads else b"off"]
+        return [
+            self.schema.encode(),
+            b"%d" % self.lock_milliseconds,
+            b"%d" % self.statement_milliseconds,
+            b"on" if self.reads else b"off",
+        ]
+
+    @property
+    def foretold(self) -> dict[str, Any] | None:
+        """The result, if it is certain before anything is sent."""
+        documents = [document_of_writes(one.writes) for one in self.statements if one.writes is not None]
+        return self.joined(documents) if len(documents) == len(self.statements) else None
+
+    def joined(self, documents: list[dict[str, Any]]) -> dict[str, Any]:
+        """The result of all statements, from those of each."""
+        if not self.batch:
+            return documents[0]
+        return {
+            "results": documents,
+            "rowsRead": sum(one["rowsRead"] for one in documents),
+            "rowsWritten": sum(one["rowsWritten"] for one in documents),
+        }
 
 
 class SchemaGone(Exception):
@@ -98,13 +147,21 @@ class _Sent(NamedTuple):
     opening: Answer
     statements: Sequence[Answer]
     after: Sequence[Answer]
+    ending: Sequence[Answer]
 
 
 class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
-    """One request on one session."""
+    """One request on one session. What needs no server is a future that is done: the gate makes no task of it."""
 
     def __init__(
-        self, session: TenantSession, request: TenantRequest, records: str, lock_timeout: str, seen: SettledIds
+        self,
+        session: TenantSession,
+        request: TenantRequest,
+        records: str,
+        lock_timeout: str,
+        seen: SettledIds,
+        *,
+        is_repeated: bool = False,
     ) -> None:
         self._session = session
         self._request = request
@@ -113,10 +170,16 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._lock_timeout = lock_timeout
         self._seen = seen
         """Ids that were found settled: a retry looks before it works."""
+        self._repeated = is_repeated
+        """Whether it was sent before, and may have been committed without waiting for a standby."""
         self._begun = False
         self._xid: int | None = None
         self._touch: tuple[bytes, int, int] | None = None
         self._document: dict[str, Any] | None = None
+        self._unsent: bytes | None = None
+        """The key's id, while everything is still to be sent."""
+        self._was_taken = False
+        """Whether a record was found where everything was sent at once."""
         self.committing = False
         """Whether a commit was sent: without an answer to it, nobody knows."""
         self.settled = False
@@ -128,36 +191,50 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Whether the transaction has ended."""
         return not self._begun
 
-    async def begin(self) -> bool:
+    def begin(self) -> Awaitable[bool]:  # type: ignore[override]
         """Nothing is sent before it is known what for."""
-        return True
+        return _done(True)
 
-    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+    def extend(self, family: bytes, replay: int, forget: int) -> Awaitable[int]:  # type: ignore[override]
         """Let the records of a plan replay for longer; sent with the work."""
         self._touch = (family, replay, forget)
-        return 0
+        return _done(0)
 
-    async def load(self, id: bytes) -> Record | None:
-        """The record of the key; None if there is none, and the work is done then."""
+    def load(self, id: bytes) -> Awaitable[Record | None]:  # type: ignore[override]
+        """The record of the key; None if there is none, and the work is done then, or is sent with the record."""
         if self._begun or self._request.replay_only:
-            return await self._find(id)
-        if id in self._seen:
+            return self._find(id)
+        looks_first = id in self._seen or self._repeated
+        if looks_first or self._was_taken or self._touch is not None:
+            return self._load(id, looks_first=looks_first)
+        self._document = self._request.foretold
+        if self._document is None:
+            return self._load(id, looks_first=False)
+        self._unsent = id
+        return _done(None)
+
+    async def _load(self, id: bytes, *, looks_first: bool) -> Record | None:
+        if looks_first:
             record = await self._find(id)
             if record is not None:
                 return record
             await self.rollback()
         sent = await self._send(self._look(id))
         if sent.opening.error is None:
-            self._xid = int(sent.opening.rows[0][0] or 0)
+            self._xid = int(sent.opening.result.get_value(0, 0))
             self._document = self._document_of(sent)
             return None
-        code = _code_of(sent.opening.error)
+        await self._not_looked(sent.opening.error)
+        return await self._find(id)
+
+    async def _not_looked(self, error: Any) -> None:
+        """The look failed: on purpose, because there is a record; or else raise what it is."""
         await self.rollback()
+        code = _code_of(error)
         if code == _HELD:
             raise InFlight("another request with this key is under way", retry_after_seconds=1.0)
         if code != _FOUND:
-            raise _ours(sent.opening.error)
-        return await self._find(id)
+            raise _ours(error)
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Records are put as the transaction ends, and not before."""
@@ -165,90 +242,128 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
     async def finish(self, write: Write, expect: bytes | None) -> PutResult:
         """Put the settled record and commit; if it does not land, roll back."""
-        statement = _ending(self._records, fresh=expect is None)
-        values = put_values(write, expect, self._lock_timeout, relaxed=False)
-        del values[_RELAXED]
-        values.append(None if self._xid is None else int8(self._xid))
-        step = PipelineStep(statement.sql, values, statement.name, binary=True)
-        self.committing = True
-        put, commit = await self._session.exchange((step, _COMMIT))
+        step = self._settling(write, expect)
+        if self._unsent is None:
+            put, commit = await self._exchange((step, _COMMIT), commits=True)
+        else:
+            id, self._unsent = self._unsent, None
+            sent = await self._send(self._look(id), step, _COMMIT)
+            if sent.opening.error is not None:
+                await self._not_looked(sent.opening.error)
+                self._was_taken = True
+                return PutResult(False, None)
+            self._document_of(sent)
+            put, commit = sent.ending
         if put.error is not None:
-            self.committing = False
             await self.rollback()
             code = _code_of(put.error)
-            if code == NOT_LANDED:
+            if code in (_TAKEN, NOT_LANDED):
+                self._was_taken = True
                 return PutResult(False, None)
             raise (
                 IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
             )
-        if commit.error is not None:
-            raise sql_error(commit.error)
-        self._begun, self.committing, self.settled = False, False, True
+        self._committed(commit)
+        self.settled = True
         landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
         return result
 
-    async def commit(self) -> None:
-        """Commit what has no key, or end a look."""
-        if not self._begun:
-            return
-        self.committing = not self._request.reads
-        [commit] = await self._session.exchange((_COMMIT,))
-        if commit.error is not None:
-            raise sql_error(commit.error)
-        self._begun = self.committing = False
+    def commit(self) -> Awaitable[None]:  # type: ignore[override]
+        """End a look; or commit what has no key."""
+        return self._commit() if self._begun else _done(None)
 
-    async def rollback(self) -> bool:
-        """Undo everything. A session that is gone has been undone by the server."""
-        if self._begun and not self._session.spoilt:
-            self._begun = False
-            await self._session.execute(_ROLLBACK)
+    async def _commit(self) -> None:
+        ending = (_COMMIT,) if self._request.reads else (_UNLIMITED, _COMMIT)
+        self._committed((await self._exchange(ending, commits=not self._request.reads))[-1])
+
+    def _committed(self, commit: Answer) -> None:
+        if commit.error is not None:
+            error = sql_error(commit.error)
+            self.committing = isinstance(error, StoreUnavailable)  # It may be committed all the same.
+            raise error
         self._begun = False
+
+    def rollback(self) -> Awaitable[bool]:  # type: ignore[override]
+        """Undo everything. A session that is gone has been undone by the server."""
+        self._document, self._unsent, self._xid = None, None, None
+        begun, self._begun = self._begun, False
+        return self._roll_back() if begun and not self._session.spoilt else _done(True)
+
+    async def _roll_back(self) -> bool:
+        await self._session.execute(_ROLLBACK)
         return True
 
     # The work.
 
+    async def run(self) -> dict[str, Any]:
+        """Do everything that has no key: in one round trip if nothing could be refused after it is committed."""
+        if self._request.reads:
+            sent = await self._send(self._open(), _COMMIT)
+        elif self._request.foretold is not None:
+            sent = await self._send(self._open(), _UNLIMITED, _COMMIT)
+        else:
+            document = await self.work()
+            await self.commit()
+            return document
+        document = self._document_of(sent)
+        self._committed(sent.ending[-1])
+        return document
+
     async def work(self) -> dict[str, Any]:
         """What the statements came to: already known, or done now (no key, or a record that makes room)."""
         if self._document is None:
-            self._document = self._document_of(
-                await self._send(PipelineStep(_OPEN, self._request.settings, b"onceward_open"))
-            )
+            self._document = self._document_of(await self._send(self._open()))
         return self._document
 
-    async def _send(self, opening: PipelineStep) -> _Sent:
-        """Send the work behind its opening, and behind what is still missing in front of that."""
-        before = [] if self._begun else self._beginning()
+    @property
+    def is_foretold(self) -> bool:
+        """Whether the result is known, and nothing has been sent."""
+        return self._unsent is not None
+
+    async def _send(self, opening: PipelineStep, *ending: PipelineStep) -> _Sent:
+        """Send the work between its opening and its ending, and what is still missing in front of that."""
+        before = [] if self._begun else self._touching()
+        begin = [] if self._begun else [_BEGIN]
         statements = [PipelineStep(one.sql, one.values) for one in self._request.statements]
         after = [*_LEAVE] if self._request.reads else [_CONSTRAINTS, *_LEAVE]
         if any(one.makes_relations for one in self._request.statements):
             after.append(_relations(self._request))
-        first = len(before) + 1
-        counted = range(first - 1, first + len(statements))
+        first = len(before) + 1 + len(begin)
+        last = first + len(statements)
         counter = RowCounter(self._session.limits)
-        self._begun = True
-        answers = await self._session.exchange(
-            (*before, opening, *statements, *after), counted=counted, counter=counter
+        answers = await self._exchange(
+            (*before, opening, *begin, *statements, *after, *ending),
+            counted=range(first, last),
+            counter=counter,
+            commits=bool(ending) and not self._request.reads,
         )
         if counter.refusal is not None:
             await self.rollback()
             raise counter.refusal
-        for answer in answers[: len(before)]:
+        for answer in (*answers[: len(before)], *answers[first - len(begin) : first]):
             if answer.error is not None:
                 await self.rollback()
                 raise _ours(answer.error)
-        last = first + len(statements)
-        return _Sent(answers[first - 1], answers[first:last], answers[last:])
+        end = len(answers) - len(ending)
+        return _Sent(answers[len(before)], answers[first:last], answers[last:end], answers[end:])
 
-    def _beginning(self) -> list[PipelineStep]:
-        """What comes first in a transaction: BEGIN and, for a step of a plan, that its records live on."""
+    async def _exchange(self, steps: Sequence[PipelineStep], *, commits: bool, **counting: Any) -> list[Answer]:
+        """Send steps, of which the last may commit. If no answer comes, it is known what that leaves open."""
+        self._begun, self.committing = True, commits
+        answers = await self._session.exchange(steps, commits=commits, **counting)
+        self._begun, self.committing = self._session.is_in_transaction, False
+        return answers
+
+    def _touching(self) -> list[PipelineStep]:
+        """For a step of a plan, that the plan's records live on."""
         if self._touch is None:
-            return [_BEGIN]
+            return []
         family, replay, forget = self._touch
         values = [family, int8(replay), int8(forget), self._lock_timeout.encode()]
         touch = _extending(self._records)
-        return [_BEGIN, PipelineStep(touch.sql, values, touch.name, binary=True)]
+        return [PipelineStep(touch.sql, values, touch.name, binary=True)]
 
     def _document_of(self, sent: _Sent) -> dict[str, Any]:
         """The result as it is stored and sent; the first step that failed raises."""
@@ -272,30 +387,53 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                     hint="drop some; or use rows of one table instead of many tables",
                 )
             raise _ours(answer.error)
-        documents = [document_of(answer) for answer in sent.statements]
-        if not self._request.batch:
-            return documents[0]
-        return {
-            "results": documents,
-            "rowsRead": sum(one["rowsRead"] for one in documents),
-            "rowsWritten": sum(one["rowsWritten"] for one in documents),
-        }
+        return self._request.joined([document_of(answer) for answer in sent.statements])
+
+    def _open(self) -> PipelineStep:
+        return PipelineStep(_OPEN, self._request.settings, b"onceward_open")
+
+    def _settling(self, write: Write, expect: bytes | None) -> PipelineStep:
+        """The record, as it is put at the end."""
+        values = put_values(write, expect, self._lock_timeout, relaxed=False)
+        if expect is None:
+            del values[-2:]  # The limit for locks is that of the whole transaction.
+        else:
+            del values[_RELAXED]
+        values.append(None if self._xid is None else int8(self._xid))
+        statement = _ending(self._records, fresh=expect is None)
+        return PipelineStep(statement.sql, values, statement.name, binary=True)
 
     def _look(self, id: bytes) -> PipelineStep:
-        lock = str(int.from_bytes(id[:8], "big", signed=True)).encode()
+        lock = b"%d" % int.from_bytes(id[:8], "big", signed=True)
         values = [b"\\x" + id.hex().encode(), lock, *self._request.settings]
         return PipelineStep(_looking(self._records), values, b"onceward_look")
 
     async def _find(self, id: bytes) -> Record | None:
-        """Look for the record; for a step of a plan in a transaction, in which the others' lives are lengthened."""
+        """
+        Look for the record; for a step of a plan in a transaction, in which the others' lives are lengthened.
+
+        A read shows what a standby may not have. So what this request itself may have written is believed only together
+        with a commit that does wait (decision 037).
+        """
         find = _finding(self._records)
-        before = self._beginning() if self._touch is not None and not self._begun else []
-        self._begun = self._begun or bool(before)
-        answers = await self._session.execute(*before, PipelineStep(find.sql, [id], find.name, binary=True))
-        found = self._session.rows_of(answers[-1])
+        begins = self._touch is not None and not self._begun
+        before = [_BEGIN, *self._touching()] if begins else []
+        after = [_BARRIER] if self._repeated and not self._begun and not begins else []
+        steps = (*before, PipelineStep(find.sql, [id], find.name, binary=True), *after)
+        answers = await self._exchange(steps, commits=bool(after))
+        for answer in answers:
+            if answer.error is not None:
+                raise sql_error(answer.error)
+        found = self._session.rows_of(answers[len(before)])
         record = rows.record_of(found[0][0], found[0][1:]) if found else None
         self._seen.note(id, PutResult(False, record))
         return record
+
+
+def _done(value: T) -> asyncio.Future[T]:
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    done.set_result(value)
+    return done
 
 
 def _code_of(failed: Any) -> str:
@@ -327,7 +465,7 @@ def _finding(schema: str) -> PreparableStatement:
 
 @cache
 def _ending(schema: str, *, fresh: bool) -> PreparableStatement:
-    return preparable(rows.qualified(schema, END_FRESH if fresh else END), prepares=True)
+    return preparable(rows.qualified(schema, _SETTLE if fresh else _REPLACE), prepares=True)
 
 
 @cache
