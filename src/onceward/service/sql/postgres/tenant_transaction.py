@@ -26,6 +26,7 @@ from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
 from onceward.protocol.errors import SqlError, SqlKind
+from onceward.runtime.flow_driver import BegunCoroutine
 from onceward.service.sql.postgres.session import (
     Answer,
     PipelineStep,
@@ -203,13 +204,13 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
     def load(self, id: bytes) -> Awaitable[Record | None]:  # type: ignore[override]
         """The record of the key; None if there is none, and the work is done then, or is sent with the record."""
         if self._begun or self._request.replay_only:
-            return self._find(id)
+            return BegunCoroutine(self._find(id))
         looks_first = id in self._seen or self._repeated
         if looks_first or self._was_taken or self._touch is not None:
-            return self._load(id, looks_first=looks_first)
+            return BegunCoroutine(self._load(id, looks_first=looks_first))
         self._document = self._request.foretold
         if self._document is None:
-            return self._load(id, looks_first=False)
+            return BegunCoroutine(self._load(id, looks_first=False))
         self._unsent = id
         return _done(None)
 
@@ -240,8 +241,11 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Records are put as the transaction ends, and not before."""
         raise IllegalMove("a tenant's transaction puts its record when it ends")
 
-    async def finish(self, write: Write, expect: bytes | None) -> PutResult:
+    def finish(self, write: Write, expect: bytes | None) -> Awaitable[PutResult]:  # type: ignore[override]
         """Put the settled record and commit; if it does not land, roll back."""
+        return BegunCoroutine(self._finish(write, expect))
+
+    async def _finish(self, write: Write, expect: bytes | None) -> PutResult:
         step = self._settling(write, expect)
         if self._unsent is None:
             put, commit = await self._exchange((step, _COMMIT), commits=True)
