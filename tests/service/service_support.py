@@ -14,14 +14,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 from urllib.parse import urlsplit
+
+import pytest
 
 from onceward.service.access import Access
 from onceward.service.settings import Settings, store_url_of
+from servers import postgres
+from servers.tenants import prepared
 
 _numbers = itertools.count(1)
 TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, name TEXT NOT NULL)"
 INSERT = "INSERT INTO events VALUES (?, ?)"
+PEPPER = {"ONCEWARD_PEPPER": "a pepper of more than thirty-two characters"}
+SQLITE, POSTGRES = "sqlite", "postgres"
+ON_BOTH = pytest.mark.parametrize(
+    "served",
+    [
+        SQLITE,
+        pytest.param(POSTGRES, marks=pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")),
+    ],
+    indirect=True,
+)
+"""For tests of a service that runs tenants' SQL: in SQLite files, and in schemas of a PostgreSQL server."""
 
 
 @dataclass
@@ -138,6 +154,11 @@ class Served:
         return cls(folder, flags, process, document["address"], document["token"] or "", environment)
 
     @classmethod
+    def on_postgres(cls, folder: Path, *flags: str, **options: Any) -> Served:
+        """One that keeps everything in PostgreSQL. Its folder has its log, and nothing else."""
+        return cls.started(folder, "--sql", prepared(), *flags, **{**PEPPER, **options})
+
+    @classmethod
     def limited(cls, folder: Path, limits: Mapping[str, float], *flags: str) -> Served:
         """One whose tenants' SQL has other limits than the usual ones."""
         script = Path(__file__).with_name("limited_service.py")
@@ -162,9 +183,22 @@ class Served:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
+    @property
+    def store_url(self) -> str:
+        """Where its records and tokens are."""
+        given = dict(itertools.pairwise(self.flags))
+        named = {name: given.get(f"--{name}", "") for name in ("store", "sql")}
+        return store_url_of(Settings(folder=str(self.folder), **named))
+
+    @property
+    def is_on_postgres(self) -> bool:
+        """Whether tenants' databases are schemas of a PostgreSQL server."""
+        return "--sql" in self.flags
+
     def access(self) -> Access:
         """What operators use: the tokens and tenants of this service."""
-        return Access.open(store_url_of(Settings(folder=str(self.folder))))
+        with patch.dict(os.environ, self.environment):  # With the key that its tokens are kept under.
+            return Access.open(self.store_url)
 
     def call(
         self,

@@ -68,16 +68,18 @@ def test_what_is_in_strings_is_text() -> None:
     assert refuses(json.dumps(hidden).encode())
 
 
-@given(value=VALUES, members=st.integers(1, 6), values=st.integers(1, 6))
-def test_it_counts_what_a_parser_would_find(value: Any, members: int, values: int) -> None:
+@pytest.mark.fault("a-piece-ends-inside-of-an-escape")
+@given(value=VALUES, members=st.integers(1, 6), values=st.integers(1, 6), piece=st.integers(1, 9))
+def test_it_counts_what_a_parser_would_find(value: Any, members: int, values: int, piece: int) -> None:
     """
-    For any value, with small limits.
+    For any value, with small limits, wherever a piece ends.
     """
     found = counted(value)
     brackets = [json.dumps(_plain(value)).count(one) for one in "[{"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_shape, "MEMBERS_MAX", members)
         patch.setattr(json_shape, "VALUES_MAX", values)
+        patch.setattr(json_shape, "PIECE_BYTES", piece)
         refused = refuses(json.dumps(value).encode())
 
     too_many = found[0] > members or found[1] > values or max(brackets) > values

@@ -1,17 +1,17 @@
-"""Records of keyed SQL, which are in the tenants' own files: over HTTP and from the command line, by key and by age."""
+"""Records of keyed SQL, in the tenants' files or beside their schemas: over HTTP and by commands, by key and by age."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from service_support import INSERT, Served
+from service_support import INSERT, ON_BOTH, Served
 
 from onceward.cli import main
 from onceward.errors import RequestInvalid, StoreUnavailable
@@ -57,26 +57,38 @@ class Kept:
     def keys(self, query: str = "", **more: Any) -> list[str]:
         return [one["key"] for one in self.records(query, **more)]
 
+    def connection(self, name: str) -> Any:
+        """Where the records of a database are."""
+        if self.served.is_on_postgres:
+            return psycopg.connect(self.served.store_url)
+        return sqlite3.connect(self.file(name))
+
     def file(self, name: str) -> Path:
         return self.served.folder / "databases" / f"test-{self.tenant}" / f"{name}.db"
 
 
-@pytest.fixture(scope="module")
-def kept(served: Served) -> Iterator[Kept]:
+@pytest.fixture
+def kept(served: Served) -> Kept:
     """For tests that only look."""
-    yield Kept(served, "kept")
+    if served.address not in _KEPT:
+        _KEPT[served.address] = Kept(served, "kept")
+    return _KEPT[served.address]
+
+
+_KEPT: dict[str, Kept] = {}
 
 
 A, B, C, STEP = "test:key-a", "test:key-b", "test:key-c", "test:plan / step"
 
 
 @pytest.mark.fault("keyed-sql-is-in-no-list")
+@ON_BOTH
 def test_keyed_writes_are_listed(kept: Kept) -> None:
     """
     All of them, with their database; by key, by step, and by the digest that logs show.
     """
     listed = {(one["database"], one["key"], one["state"]) for one in kept.records()}
-    digest = digest_of_key("test:kept:db:first", "key-a")
+    [digest] = [one["id"][:12] for one in kept.records("?key=key-a")]
 
     assert listed == {
         ("first", A, "settled"), ("second", B, "settled"), ("first", C, "settled"), ("second", STEP, "settled")
@@ -86,9 +98,11 @@ def test_keyed_writes_are_listed(kept: Kept) -> None:
     assert kept.keys("?key=key-b&database=first") == []
     assert kept.keys("?plan=plan&key=step") == [STEP]
     assert kept.keys(f"?digest={digest}") == [A]
+    assert kept.served.is_on_postgres or digest == digest_of_key("test:kept:db:first", "key-a")
     assert kept.keys("?unsettled=true") == [], "a record in a database commits with what it is about"
 
 
+@ON_BOTH
 def test_one_record_is_shown_with_its_result(kept: Kept) -> None:
     """
     By id or digest, wherever it is. A list has no results.
@@ -104,6 +118,7 @@ def test_one_record_is_shown_with_its_result(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "&database=*", "&database=*&order=age", "&database=*&older_than=0"])
+@ON_BOTH
 def test_pages_have_everything_once(kept: Kept, query: str) -> None:
     """
     One record a page, in the order of the databases and ids, or of age, until there is no next one.
@@ -122,14 +137,16 @@ def test_pages_have_everything_once(kept: Kept, query: str) -> None:
 
 
 @pytest.mark.fault("age-is-not-looked-at")
+@ON_BOTH
 def test_old_ones_are_found_by_age(served: Served) -> None:
     """
     `older_than` leaves out what is younger; the age is that of the first request.
     """
     mine = Kept(served, "aged")
-    with closing(sqlite3.connect(mine.file("second"))) as connection, connection:
-        connection.execute("UPDATE onceward_records SET first_at = first_at - ? WHERE key = ?", (2 * HOUR, B))
-        connection.execute("UPDATE onceward_records SET first_at = first_at - ? WHERE key = ?", (HOUR, STEP))
+    aged = f"UPDATE onceward_records SET first_at = first_at - CASE key WHEN '{B}' THEN {2 * HOUR} ELSE {HOUR} END "
+    aged += f"WHERE key IN ('{B}', '{STEP}') AND scope LIKE 'test:aged:%'"
+    with closing(mine.connection("second")) as connection, connection:
+        connection.execute(aged)
 
     assert mine.keys("?database=*&order=age") == [B, STEP, A, C]
     assert mine.keys("?database=*&older_than=5400") == [B]
@@ -138,6 +155,7 @@ def test_old_ones_are_found_by_age(served: Served) -> None:
 
 
 @pytest.mark.fault("a-token-sees-records-of-other-databases")
+@ON_BOTH
 def test_a_token_for_one_database_sees_only_its_records(kept: Kept) -> None:
     """
     In every way of asking; and nothing of the service's own store.
@@ -154,6 +172,7 @@ def test_a_token_for_one_database_sees_only_its_records(kept: Kept) -> None:
     assert kept.call("GET", "/v1/records?database=first", token=only).status == 403
 
 
+@ON_BOTH
 def test_nobody_sees_another_tenants_records_or_another_environments(kept: Kept) -> None:
     """
     Not by list, key, digest, scope or a page's beginning.
@@ -177,6 +196,7 @@ def test_nobody_sees_another_tenants_records_or_another_environments(kept: Kept)
     "database=*&after=0123456789ab", "database=*&order=age&after=test-kept/first:", "database=*&order=age&after=-1:00",
     "after=../../x:", "key=%20", "key=",
 ])  # fmt: skip
+@ON_BOTH
 def test_a_question_that_makes_no_sense_is_refused(kept: Kept, query: str) -> None:
     """
     With a 400 that says what to send.

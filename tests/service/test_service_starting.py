@@ -304,7 +304,9 @@ def test_make_serve_is_the_same_command() -> None:
 
 
 WRONG: dict[str, list[Any]] = {
-    "folder": ["", "  "], "store": ["redis://x", "file.db"], "host": [""], "port": [-1, 65_536, 1.5, True, "x", ""],
+    "folder": ["", "  "], "store": ["redis://x", "file.db"],
+    "sql": ["redis://x", "sqlite:///x.db", "store", "postgresql://x/y?onceward_pool=x"],
+    "host": [""], "port": [-1, 65_536, 1.5, True, "x", ""],
     "scope_by": ["user", ""], "retain": [0, -1, "nan", "inf", "1e308", "x", True], "price": [-1, "x", 0.5],
     "statement_seconds": [0, "nan", True], "database_bytes": [0, "1 GB"], "writers": [0, "x"], "readers": [0, "x"],
     "trusted_proxies": ["everyone", "10.0.0.0/99", "10.0.0.1/8"], "flood_burst": [0, "x"],

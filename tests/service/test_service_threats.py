@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from service_support import INSERT, Served
+from service_support import INSERT, ON_BOTH, Served
 
 ROW = ["e-1", "click"]
 PAGES = ("/", "/.well-known/idempotency/key_reused", "/.well-known/idempotency/sql_error")
@@ -22,6 +22,7 @@ def database(served: Served) -> str:
 
 
 @pytest.mark.fault("who-may-only-read-plants-a-key")
+@ON_BOTH
 def test_a_key_that_others_used_first_is_still_its_owners(served: Served, database: str) -> None:
     """
     A stranger, and a token of the same tenant that may only read, send the key that the owner is about to use. The

@@ -25,14 +25,18 @@ from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
 from onceward.runtime.environment import REAL
 from onceward.service import settings
-from onceward.service.first_token import TokenPlace, hand_out
-from onceward.service.settings import Settings, is_loopback, load_settings
+from onceward.service.first_token import AUTO, TokenPlace, hand_out
+from onceward.service.private_folder import make_private_folder
+from onceward.service.settings import Settings, is_loopback, is_stateless, load_settings
 
 if TYPE_CHECKING:
     from onceward.service.access import NewToken
     from onceward.service.app import Service
     from onceward.service.logs import BoundedLogHandler
     from onceward.service.network.sockets import ListeningSocket
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while another waits for it; Python's own 5 ms add up."""
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -42,6 +46,8 @@ def _serve(args: argparse.Namespace) -> int:
     given = {field.name: getattr(args, field.name) for field in fields(Settings)}
     # A switch that was not given says nothing: the variable or the file may have it.
     flags = {name: None if value is False else value for name, value in given.items()}
+    # A thread that parses a large body gives way to the event loop, which has to ask for that several times a request.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(_run(load_settings(flags, os.environ, args.config), as_json=args.json))
 
@@ -124,7 +130,8 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
-    print_text(f"SQL runs in processes that are confined by: {made.confined.line()}")
+    where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
+    print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
     if token is None:
         print_text("Tokens: onceward token list. Stop with Ctrl-C.")
         return
@@ -144,6 +151,8 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
 
 
 def _handed_out(chosen: Settings, made: NewToken) -> TokenPlace:
+    if is_stateless(chosen) and chosen.first_token == AUTO and not sys.stdout.isatty():
+        make_private_folder(chosen.folder)  # Nothing else has needed it.
     return hand_out(made.issued.text, chosen.first_token, Path(chosen.folder), terminal=sys.stdout.isatty())
 
 

@@ -16,7 +16,7 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import SEAL_KEYS, STORE, existing_store_url, seal_of
-from onceward.cli.tenant_databases import FOLDER, databases_folder
+from onceward.cli.tenant_databases import FOLDER, SQL, databases_folder, sql_urls
 from onceward.cli.text_tables import format_facts
 from onceward.gate.resealing import ResealProgress, reseal_store
 from onceward.stores import open_store, tables_url
@@ -53,6 +53,7 @@ def _reseal(args: argparse.Namespace) -> int:
 def _stores(args: argparse.Namespace, url: str) -> Iterator[str]:
     """The store, and the files of a service beside it that hold records, too: the ledger's, and tenants' databases."""
     yield url
+    yield from (one for one in sql_urls(args) if one != url)
     beside = tables_url(url) or ""
     folder = databases_folder(args)
     files = [] if folder is None else sorted(folder.glob("*/*.db"))
@@ -97,7 +98,10 @@ RESEAL_COMMANDS = (
         name="store reseal",
         summary="seal every stored value under the first of these keys",
         run=_reseal,
-        arguments=(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed, too")),
+        arguments=(
+            *(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed, too")),
+            replace(SQL, help="the PostgreSQL database with the service's databases, whose records are sealed, too"),
+        ),
         examples=("onceward store reseal --seal-keys seal-keys.txt",),
         exit_codes=exit_codes.TO_FIND,
         more=(

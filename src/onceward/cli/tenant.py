@@ -29,7 +29,7 @@ from onceward.cli.decisions import DECIDING, deciding, operator_of
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.tenant_data import DATABASES, ROWS, erase_decisions, erase_tenant_data
-from onceward.cli.tenant_databases import FOLDER, databases_folder
+from onceward.cli.tenant_databases import FOLDER, SQL, databases_folder, sql_urls
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
 from onceward.service.access.flows import LIST_MAX
@@ -157,21 +157,21 @@ def _erase(args: argparse.Namespace) -> int:
         if before is None and access.tombstone(args.name) is None:
             raise _no_such(args.name)
         _confirm(args)
-        folder = databases_folder(args)
+        folder, sql = databases_folder(args), sql_urls(args)
         counted = Counter[str]()
         with _deciding_about(args, "tenant.erase", before) as made:
-            done = _erase_all(args, access, folder, counted)
+            done = _erase_all(args, access, (folder, sql), counted)
             made.after = {"records": done.records, "rows": counted[ROWS], "databases": counted[DATABASES]}
         grave = access.tombstone(args.name)
     document = {
         "name": args.name,
         "records": done.records,
-        "databases": None if folder is None else counted[DATABASES],
+        "databases": None if folder is None and not sql else counted[DATABASES],
         "others": done.others,
         "rows": counted[ROWS],
         "erasedAt": format_instant(None if grave is None else grave.finished_at),
     }
-    if folder is None:
+    if folder is None and not sql:
         print_note(
             "no databases were erased: this store has no folder of a service beside it. If a service keeps "
             "databases for this tenant, type the command again with --folder PATH"
@@ -185,11 +185,13 @@ def _erase(args: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _erase_all(args: argparse.Namespace, access: Access, folder: Path | None, counted: Counter[str]) -> ErasureProgress:
-    """Erase everything, telling now and then how far it is."""
+def _erase_all(
+    args: argparse.Namespace, access: Access, databases: tuple[Path | None, list[str]], counted: Counter[str]
+) -> ErasureProgress:
+    """Erase everything, databases in a folder and in PostgreSQL too, telling now and then how far it is."""
     done, noted_at = ErasureProgress(0, 0), 0
     url, operator = existing_store_url(args), operator_of(args)
-    besides = partial(erase_tenant_data, url, folder, args.name, counted, operator)
+    besides = partial(erase_tenant_data, url, *databases, args.name, counted, operator)
     for done in access.erase_tenant(args.name, besides=besides):
         if done.looked_at >= noted_at + NOTE_EVERY:
             noted_at = done.looked_at
@@ -351,6 +353,7 @@ COMMANDS = (
             _TENANT,
             Argument("--yes", "the tenant's name once more, where nobody can be asked", metavar="NAME"),
             FOLDER,
+            SQL,
             *DECIDING,
             STORE,
         ),

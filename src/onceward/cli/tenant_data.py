@@ -5,13 +5,14 @@ Erases what a tenant has besides its records and tokens: databases, notes, delta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward.audit import DecisionLog, Operator
-from onceward.cli.tenant_databases import erase_databases
+from onceward.cli.tenant_databases import erase_databases, erase_schemas_of
 from onceward.runtime.environment import REAL
 from onceward.service.access.scopes import tenant_of
 from onceward.stores import tables_url
@@ -24,13 +25,13 @@ KEYS = "keys"
 
 
 def erase_tenant_data(
-    url: str, folder: Path | None, tenant: str, counted: Counter[str], operator: Operator
+    url: str, folder: Path | None, sql: Sequence[str], tenant: str, counted: Counter[str], operator: Operator
 ) -> Iterator[str]:
     """Erase all of it, and yield the name of each part. If the process is killed, a second run erases the rest."""
     if keys := _erase_keys(url, tenant):
         counted[KEYS] += keys
         yield KEYS
-    for name in erase_databases(folder, tenant):
+    for name in chain(erase_databases(folder, tenant), erase_schemas_of(sql, tenant)):
         counted[DATABASES] += 1
         yield name
     for schema, at, tables in _schemas():

@@ -1,12 +1,13 @@
 """
-The databases that a service keeps for a tenant, as a command sees them: files in a folder, whether or not it runs.
+The databases that a service keeps for a tenant, as a command sees them, whether or not it runs: files in a folder, or
+schemas of a PostgreSQL database.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +27,31 @@ FOLDER = Argument(
     metavar="PATH",
     default_text=f"${VARIABLE}, or the folder of the store's file",
 )
+
+
+SQL_VARIABLE = f"{PREFIX}SQL"
+
+SQL = Argument(
+    "--sql",
+    "the PostgreSQL database with the service's databases, which are erased, too",
+    metavar="URL",
+    default_text=f"${SQL_VARIABLE}, and the store's own",
+)
+
+
+def sql_urls(args: argparse.Namespace) -> list[str]:
+    """Where schemas may be: in the database that was named, and in the store's, if that is PostgreSQL."""
+    store = tables_url(existing_store_url(args)) or ""
+    given = [args.sql or os.environ.get(SQL_VARIABLE) or "", store]
+    return [url for url in dict.fromkeys(given) if urlsplit(url).scheme.lower() in ("postgresql", "postgres")]
+
+
+def erase_schemas_of(urls: Iterable[str], tenant: str) -> Iterator[str]:
+    """Drop a tenant's schemas of both environments, telling the name of each database that is gone."""
+    for url in urls:
+        from onceward.service.sql.postgres.schema_erasure import erase_schemas  # Here: it needs the driver.
+
+        yield from erase_schemas(url, tenant)
 
 
 def databases_folder(args: argparse.Namespace) -> Path | None:

@@ -236,6 +236,8 @@ class AsyncEffectRunner:
                 return self._joined.load(effect.id)  # type: ignore[union-attr]
             if kind is Begin:
                 return self._joined.begin()
+            if kind is Finish and isinstance(self._joined, AsyncFinishing):
+                return self._joined.finish(effect.write, effect.expect)  # type: ignore[union-attr]
         return self._perform_other(effect)
 
     def _put(self, effect: Put) -> Awaitable[Any]:
@@ -313,8 +315,6 @@ class AsyncEffectRunner:
                 return gate.store.extend(effect.family, effect.replay, effect.forget)
             case Probe():
                 return self._run_probe(effect.operation)
-            case Finish() if isinstance(joined, AsyncFinishing):
-                return joined.finish(effect.write, effect.expect)
             case Finish() if joined is not None:
                 return finish_async(joined, effect)
             case Commit() if joined is not None:

@@ -20,7 +20,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +53,7 @@ from onceward.service.access import (
     Totals,
     trusted_networks,
 )
-from onceward.service.access.access_tables import OtherUsage
+from onceward.service.access.access_tables import OtherUsage, RanLookup
 from onceward.service.decisions.app import DecisionsApp
 from onceward.service.first_token import NONE
 from onceward.service.hooks.app import HooksApp
@@ -68,15 +67,12 @@ from onceward.service.planted_tables import check_tables
 from onceward.service.private_folder import make_private_folder
 from onceward.service.records.app import RecordsApp
 from onceward.service.seal import TenantSeal, open_tenant_seal
-from onceward.service.settings import DATABASES, Settings, store_url_of
+from onceward.service.settings import Settings, is_stateless, store_url_of
 from onceward.service.sql.app import SqlApp
-from onceward.service.sql.database_records import DatabaseRecords
-from onceward.service.sql.database_usage import measure_usage
-from onceward.service.sql.engine import SqliteEngine
+from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.ran_operations import find_ran
-from onceward.service.sql.statement_parser import only_reads
-from onceward.service.sql.worker_sandbox import SandboxOptions, SandboxReport
+from onceward.service.sql.worker_sandbox import SandboxReport
+from onceward.service.sql_backend import dialect_of, open_sql
 from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
@@ -98,21 +94,22 @@ class Service(NamedTuple):
     """An application, and what it is made of."""
 
     app: Any
-    engine: SqliteEngine
+    engine: SqlEngine
     access: AsyncAccess
     accounts: Accounts
     """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
     confined: SandboxReport
-    """What holds the processes in that run SQL."""
+    """What holds tenants' SQL in."""
 
 
 @asynccontextmanager
 async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
     url, limits = store_url_of(settings), limits_of(settings)
-    make_private_folder(settings.folder)
+    if not is_stateless(settings):
+        make_private_folder(settings.folder)
     await asyncio.to_thread(check_tables, url)
     async with AsyncExitStack() as stack:
         seal = None if not settings.seal_keys else _tenant_seal(url, settings.seal_keys)
@@ -125,24 +122,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
         decision_log = await asyncio.to_thread(DecisionLog.open, url)
         stack.callback(decision_log.close)
-        databases = Path(settings.folder) / DATABASES
-        usage: list[OtherUsage] = [partial(measure_usage, databases)]
-        access = await _access(url, settings, usage)
+        sql = await stack.enter_async_context(open_sql(settings, limits, seal, sealer))
+        log.log(WARNING if sql.confined.missing else INFO, "tenants' SQL is confined by: %s", sql.confined.line())
+        usage: list[OtherUsage] = [sql.usage]
+        access = await _access(url, settings, usage, sql.ran)
         stack.push_async_callback(access.close)
-        engine = SqliteEngine(
-            databases,
-            limits=limits,
-            writers=settings.writers,
-            readers=settings.readers,
-            retain=settings.retain,
-            after_expiry="run",
-            sandbox=SandboxOptions(settings.worker_sandbox, settings.worker_user),
-            seal=seal,
-            sealed_only=settings.sealed_only,
-        )
-        stack.push_async_callback(engine.close)
-        confined = await engine.start()
-        log.log(WARNING if confined.missing else INFO, "processes that run SQL are confined by: %s", confined.line())
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
@@ -158,11 +142,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         inbox = await _inbox(url, settings, stack, seal)
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]
         shown = store if sealer is None else SealedStore(store, sealer)
-        kept = DatabaseRecords(databases, opened=None if sealer is None else sealer.opened)
-        parts = _Parts(authenticator, engine, shown, kept, ledger, inbox, decision_log, journal)
-        app = _compose(settings, _apps(settings, limits, parts), authenticator, Readiness(access, authenticator))
+        parts = _Parts(authenticator, sql.engine, shown, sql.records, ledger, inbox, decision_log, journal)
+        readiness = Readiness(access, authenticator, check=sql.check)
+        app = _compose(settings, _apps(settings, limits, parts), authenticator, readiness)
         first = None if settings.first_token == NONE else await _first_token(access, decision_log)
-        yield Service(AccessLogMiddleware(app), engine, access, accounts, first, confined)
+        yield Service(AccessLogMiddleware(app), sql.engine, access, accounts, first, sql.confined)
 
 
 def _tenant_seal(url: str, path: str) -> TenantSeal:
@@ -187,14 +171,14 @@ def _prices(settings: Settings) -> _Prices:
     }
 
 
-async def _access(url: str, settings: Settings, usage: list[OtherUsage]) -> AsyncAccess:
+async def _access(url: str, settings: Settings, usage: list[OtherUsage], ran: RanLookup) -> AsyncAccess:
     """Tokens, tenants and balances. `usage` measures what tenants hold elsewhere; more may be added to it later."""
     access = await AsyncAccess.open(
         url,
         scope_by=settings.scope_by,
         create=True,
         elsewhere=lambda tenants: [held for measure in usage for held in measure(tenants)],
-        ran=partial(find_ran, Path(settings.folder) / DATABASES),
+        ran=ran,
     )
     try:
         await access.check()
@@ -238,7 +222,7 @@ def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]
     in_flight: Any = {"wait": "wait", "409": "refuse", "202": "accept"}[settings.in_flight]
     sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
     apps: list[ServiceApp] = [
-        SqlApp(parts.engine, door, profile=sql, limits=limits, **_prices(settings)),
+        SqlApp(parts.engine, door, profile=sql, limits=limits, dialect=dialect_of(settings), **_prices(settings)),
         RecordsApp(parts.store, door, parts.log, parts.databases),
         DecisionsApp(parts.log, door),
         LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
@@ -334,7 +318,7 @@ def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]
         return []
     from onceward.service.mcp.app import McpApp  # Here: most services are called by programs.
 
-    return [McpApp(api, authenticator, only_reads=only_reads)]
+    return [McpApp(api, authenticator, only_reads=dialect_of(settings).only_reads)]
 
 
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:

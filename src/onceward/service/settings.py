@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward.stores import tables_url
@@ -27,7 +29,11 @@ class Settings:
     folder: str = "onceward-data"
     """The folder of the databases and, unless a store is set, of the records and tokens."""
     store: str = ""
-    """The URL of the store of records and tokens: sqlite:///... or postgresql://...; empty: a file in the folder."""
+    """The URL of the store of records and tokens: sqlite:///... or postgresql://...; empty: where sql says, and without
+    that a file in the folder."""
+    sql: str = ""
+    """Where tenants' databases are: schemas of the PostgreSQL database postgresql://...; empty: SQLite files in the
+    folder."""
     host: str = "127.0.0.1"
     """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
@@ -268,6 +274,8 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         _check_user(made.worker_user, sources.get("worker_user", "worker_user"))
     if made.store:
         _check_store(made.store, sources.get("store", "store"))
+    if made.sql:
+        _check_sql(made.sql, sources.get("sql", "sql"))
     _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
     return made
 
@@ -283,6 +291,21 @@ def _check_store(url: str, where: str) -> None:
             f"{where} must be sqlite:///... or postgresql://..., or a store of another package that can hold tables: "
             "tokens and tenants are kept beside the records"
         )
+
+
+def _check_sql(url: str, where: str) -> None:
+    """Check where databases are to be. Errors do not repeat it: it may contain a password."""
+    if urlsplit(url).scheme.lower() not in ("postgresql", "postgres"):
+        raise ConfigurationError(f"{where} must be postgresql://..., or left out for SQLite files in the folder")
+    for package in ("psycopg", "pgparse"):
+        if find_spec(package) is None:
+            raise ConfigurationError(f"{where} needs {package}: pip install 'onceward[serve,sql-postgres]'")
+    from onceward.stores._postgres_url import parse  # Here: most services keep their databases in files.
+
+    try:
+        parse(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def _check_user(name: str, where: str) -> None:
@@ -304,8 +327,13 @@ def _check_networks(texts: tuple[str, ...], where: str) -> None:
 
 
 def store_url_of(made: Settings) -> str:
-    """The store's URL: the one in the settings, or a file in the folder."""
-    return made.store or f"sqlite:///{Path(made.folder).resolve()}/records.db"
+    """The store's URL: the one in the settings; where the databases are; or a file in the folder."""
+    return made.store or made.sql or f"sqlite:///{Path(made.folder).resolve()}/records.db"
+
+
+def is_stateless(made: Settings) -> bool:
+    """Whether a service keeps nothing in its folder: everything is in PostgreSQL, or in a store of another package."""
+    return bool(made.sql) and urlsplit(tables_url(store_url_of(made)) or "").scheme.lower() != "sqlite"
 
 
 def is_loopback(host: str) -> bool:

@@ -127,7 +127,7 @@ def insert_statement(checked: str) -> bytes:
     """
     return f"""
 {_INSERT} SELECT {_values(_Bound())} FROM (SELECT {_US} AS now) AS clock
-RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""".encode()
+RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""".encode()  # noqa: S608 - constants
 
 
 def swap_statement(clock: str, restored: str = "") -> bytes:

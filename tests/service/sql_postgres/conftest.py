@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any
 
-import psycopg
 import pytest
 from tenant_support import DATABASE, NAMESPACE, Tenant
 
 from onceward.service.sql.postgres import PostgresEngine
-from onceward.service.sql.postgres.preparation import ROLE, preparation_script
 from servers.postgres import DEBIAN_15, PostgresServer, needed, running, throwaway
+from servers.tenants import prepare
 
 
 @cache
@@ -24,11 +23,7 @@ def _server(version: int) -> PostgresServer:
 @cache
 def prepared(version: int, managed: bool = False) -> str:
     """The URL of the service's role in a database that an administrator has prepared."""
-    server, name = _server(version), "tenants_managed" if managed else "tenants"
-    server.execute(f"CREATE DATABASE {name}")
-    with psycopg.connect(server.url(name), autocommit=True) as connection:
-        connection.execute(preparation_script(name, managed=managed))  # type: ignore[arg-type]
-    return server.url(name, user=ROLE)
+    return prepare(_server(version), "engine_managed" if managed else "engine", managed=managed)
 
 
 @pytest.fixture(params=[18, pytest.param(15, marks=pytest.mark.skipif(not DEBIAN_15.is_dir(), reason="no PG 15"))])

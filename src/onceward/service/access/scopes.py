@@ -55,6 +55,11 @@ def operator_scope(tenant: str) -> str:
     return f"{OPERATOR}:{tenant}"
 
 
+def is_of_database(scope: str) -> bool:
+    """Whether it is the scope of keys in one database."""
+    return ":db:" in scope
+
+
 def tenant_of(scope: str) -> str | None:
     """Whose scope it is; None if it is no tenant's."""
     environment, *rest = scope.split(":", 2)

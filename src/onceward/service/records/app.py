@@ -35,6 +35,7 @@ from onceward.gate.record_decisions import decide_record
 from onceward.gate.record_view import RecordView, view
 from onceward.protocol.errors import DatabaseUnknown, ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
+from onceward.service.access.scopes import is_of_database
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import (
     ApiEndpoint,
@@ -148,6 +149,9 @@ class RecordsInDatabases(Protocol):
     ) -> FoundRecords:
         """Records of these databases, the oldest first."""
 
+    def stored_scope(self, name: Any, scope: str) -> str:
+        """The scope of a record as it is stored in a database."""
+
     def load(self, names: Sequence[Any], id_in: Callable[[Any], bytes]) -> Sequence[FoundRecord]:
         """The records with these ids."""
 
@@ -249,8 +253,7 @@ class RecordsApp:
         digits = call.path("id")
         if not DIGEST_DIGITS <= len(digits) <= 64 or not set(digits) <= ID_DIGITS:
             raise ResourceNotFound("there is no such record")
-        found = await asyncio.to_thread(find_records, self._store, digits)
-        own = [record for record in found if _owns(call.caller, record.scope)]
+        own = await asyncio.to_thread(self._stored, call.caller, digits)
         if len(own) != 1:
             raise ResourceNotFound("there is no such record")
         return own[0]
@@ -343,18 +346,27 @@ class RecordsApp:
             record = self._store.load(id_in(wanted.scope or caller.scope))
             found += [] if record is None else [(record, None)]
         _check_number(names)
-        loaded = self._databases.load(names, lambda name: id_in(wanted.scope or caller.scope_for(name.database)))
+
+        def id_of(name: Any) -> bytes:
+            return id_in(self._databases.stored_scope(name, wanted.scope or caller.scope_for(name.database)))
+
+        loaded = self._databases.load(names, id_of)
         return [*found, *_named(loaded)]
 
     def _by_digest(self, caller: Caller, wanted: _Wanted) -> list[tuple[Record, str | None]]:
         digits, found = str(wanted.digest), list[tuple[Record, str | None]]()
         if _is_in_store(caller, wanted):
-            found += [(one, None) for one in find_records(self._store, digits) if _owns(caller, one.scope)]
+            found += [(one, None) for one in self._stored(caller, digits)]
             if found and len(digits) == 64:
                 return found
         names = self._names(caller, wanted)
         _check_number(names)
         return [*found, *_named(self._databases.begin_with(names, digits))]
+
+    def _stored(self, caller: Caller, digits: str) -> list[Record]:
+        """A caller's records in the store by their first digits, without those of databases that share its table."""
+        found = find_records(self._store, digits)
+        return [one for one in found if _owns(caller, one.scope) and not is_of_database(one.scope)]
 
 
 class _Wanted(NamedTuple):

@@ -37,12 +37,12 @@ from onceward.service.sql.database_files import (
     check_name,
     namespace_of,
 )
+from onceward.service.sql.dialects import SQLITE, SqlDialect
 from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.in_flight import RunningKeys
 from onceward.service.sql.limit_texts import with_limit
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.metering import Metering, Run, refuse_writes
-from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import (
@@ -72,7 +72,7 @@ class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     sql: str
     params: list[Any] | dict[str, Any] | None = None
-    """A list for `?`, an object for `:name`."""
+    """A list for `?` (on PostgreSQL also for `$1`), an object for `:name`."""
 
 
 class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,14 +160,20 @@ class SqlApp:
         charge_failed: bool = True,
         databases_max: int = DATABASES_MAX,
         limits: Limits = DEFAULT_LIMITS,
+        dialect: SqlDialect = SQLITE,
     ) -> None:
         self._engine = engine
         self._authenticator = authenticator
         self._profile = profile
         self._limits = limits
         """Those of the engine, to be published."""
+        self._dialect = dialect
         self._metering = Metering(
-            authenticator.access, price=price, charge_failed=charge_failed, databases_max=databases_max
+            authenticator.access,
+            price=price,
+            charge_failed=charge_failed,
+            databases_max=databases_max,
+            writes=dialect.may_write,
         )
         self._running = RunningKeys(microseconds(profile.wait, "wait") / SECOND if profile.in_flight == "wait" else 0.0)
 
@@ -199,9 +205,9 @@ class SqlApp:
 
     def contract(self) -> AppContract:
         """What is published about it."""
-        # A record and what its statements wrote commit together, in the tenant's own file.
+        # A record and what its statements wrote commit together, in the tenant's own file or one transaction.
         promised = replace(self._profile, guarantee="atomic", transactional=True)
-        return AppContract(GROUP, self.endpoints(), promised, self._limits.published())
+        return AppContract(GROUP, self.endpoints(), promised, self._dialect.published(self._limits))
 
     def _bounds(self) -> dict[str, dict[str, Any]]:
         limits = self._limits
@@ -357,8 +363,12 @@ class SqlApp:
             identity,
             sqls,
             lambda replay_only, growth: self._of_this_environment(call, run(replay_only, growth)),
-            operation=None if identity is None else operation_name(namespace, database, identity),
+            operation=lambda: self._operation(namespace, database, identity),
         )
+
+    async def _operation(self, namespace: str, database: str, identity: Identity | None) -> str | None:
+        """What a charge notes, to find the record by if whoever asks dies."""
+        return None if identity is None else await self._engine.operation(namespace, database, identity)
 
     async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
         """Await a result; if the database is in the tenant's other environment, say so."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from onceward._core.display_text import json_kind
 from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.keys import ENVIRONMENTS
 from onceward.protocol.errors import NameInvalid
 from onceward.runtime import failpoints
 
@@ -65,6 +66,16 @@ def namespace_of(environment: str, tenant: str) -> str:
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
     return f"{environment}_{sha256(tenant.encode()).hexdigest()[:50]}"
+
+
+def sibling_namespaces(namespace: str) -> tuple[str, ...]:
+    """The namespaces of one tenant, in all environments, by one of them. One that is no tenant's is alone."""
+    environment, mark = next(((one, namespace[len(one) : len(one) + 1]) for one in ENVIRONMENTS
+                              if namespace.startswith((f"{one}-", f"{one}_"))), ("", ""))  # fmt: skip
+    if not mark:
+        return (namespace,)
+    rest = namespace[len(environment) + 1 :]
+    return tuple(f"{one}{mark}{rest}" for one in ENVIRONMENTS)
 
 
 class DatabaseFolder:

@@ -79,7 +79,7 @@ class DatabaseRecords:
 
     def page(self, names: Sequence[DatabaseName], limit: int, after: str = "", scope: str | None = None) -> RecordPage:
         """Records database by database, in each of them in order of id."""
-        name, start = _place(after)
+        name, start = parse_place(after)
         left = [one for one in names if one >= name]
         found: list[DatabaseRecord] = []
         selection = Selection(scope=scope)
@@ -88,8 +88,8 @@ class DatabaseRecords:
             some = self._read(one, partial(_scan, begin, limit - len(found), selection))
             found += [self._found(one, record) for record in some or ()]
             if len(found) == limit:
-                return RecordPage(found, _after(one, found[-1].record.id))
-        return RecordPage(found, _after(left[FILES_MAX], b"") if len(left) > FILES_MAX else None)
+                return RecordPage(found, format_place(one, found[-1].record.id))
+        return RecordPage(found, format_place(left[FILES_MAX], b"") if len(left) > FILES_MAX else None)
 
     def oldest(
         self,
@@ -105,7 +105,7 @@ class DatabaseRecords:
             raise RequestInvalid(
                 f"{len(names)} databases are too many to sort at once (at most {FILES_MAX}): name one of them"
             )
-        first = _age(after)
+        first = parse_age(after)
         before = self._environment.wall_us() - round(older_than * 1_000_000)
         selection = Selection(scope=scope)
 
@@ -120,6 +120,10 @@ class DatabaseRecords:
         page = taken[:limit]
         last = page[-1].record if len(taken) > limit else None
         return RecordPage(page, None if last is None else f"{last.first_at}:{last.id.hex()}")
+
+    def stored_scope(self, name: DatabaseName, scope: str) -> str:
+        """The scope of a record as it is stored in a database: in a file, as callers know it."""
+        return scope
 
     def load(self, names: Sequence[DatabaseName], id_in: Callable[[DatabaseName], bytes]) -> list[DatabaseRecord]:
         """The records with these ids, one for each database at most."""
@@ -190,7 +194,8 @@ def _show_as_latest(cursor: sqlite3.Cursor) -> None:
     cursor.execute("CREATE TEMP VIEW onceward_records AS SELECT *, NULL AS holder FROM main.onceward_records")
 
 
-def _place(after: str) -> tuple[DatabaseName, bytes]:
+def parse_place(after: str) -> tuple[DatabaseName, bytes]:
+    """Where a page by database begins: a database, and an id in it."""
     if not after:
         return DatabaseName("", ""), b""
     found = _PLACE.fullmatch(after)
@@ -199,11 +204,13 @@ def _place(after: str) -> tuple[DatabaseName, bytes]:
     return DatabaseName(found[1], found[2]), bytes.fromhex(found[3])
 
 
-def _after(name: DatabaseName, id: bytes) -> str:
+def format_place(name: DatabaseName, id: bytes) -> str:
+    """The place after a record, for whoever asks for the next page."""
     return f"{name.namespace}/{name.database}:{id.hex()}"
 
 
-def _age(after: str) -> tuple[int, bytes]:
+def parse_age(after: str) -> tuple[int, bytes]:
+    """Where a page by age begins: an instant, and an id."""
     if not after:
         return -1, b""
     found = _AGE.fullmatch(after)

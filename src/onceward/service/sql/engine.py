@@ -31,6 +31,7 @@ from onceward.service.sql.job_queue import WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import (
     ColumnInfo,
     Identity,
@@ -109,6 +110,9 @@ class SqlEngine(Protocol):
 
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are."""
+
+    async def operation(self, namespace: str, database: str, identity: Identity) -> str | None:
+        """What a charge notes of an operation, to find its record by; None if there can be none."""
 
     async def close(self) -> None:
         """Take no more work, finish what is under way, and let go of everything."""
@@ -226,6 +230,10 @@ class SqliteEngine:
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are, by name."""
         return await asyncio.get_running_loop().run_in_executor(None, self._folder.databases, namespace)
+
+    async def operation(self, namespace: str, database: str, identity: Identity) -> str | None:
+        """What a charge notes of an operation, to find its record by."""
+        return operation_name(namespace, database, identity)
 
     async def start(self) -> SandboxReport:
         """

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceward._core.errors import OncewardError
-from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account, CpuReservation, Hold, Resource
 from onceward.service.sql.costs import NO_COST, SqlCost
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.tenant_loads import TenantLoads
+from onceward.service.sql.turn_refusals import line_full, no_processor_time, waited_too_long
 
 GROUP_BYTES_MAX = 8 << 20
 """Bytes of requests in one group."""
@@ -136,14 +136,9 @@ class JobQueue:
         line = self._line_of(job)
         waiting = line.databases.get(job.line, ())
         if len(waiting) >= self._limits.queue_length:
-            raise SqlError(
-                SqlKind.LOCKED,
-                f"the database is busy: {len(waiting)} requests wait for it. This one was not run",
-                hint="send it again in a second, with the same key",
-                retry_after_seconds=1.0,
-            )
+            raise line_full(len(waiting))
         if job.account is not None and job.account.cpu_wait(self._seconds) > self._limits.queue_seconds:
-            raise self._no_time(job.account)
+            raise no_processor_time(job.account, self._seconds)
         line.databases.setdefault(job.line, deque()).append(job)
         self._lines[line.tenant] = line
         self._changed.set()
@@ -271,29 +266,11 @@ class JobQueue:
             for place, waiting in list(line.databases.items()):
                 while waiting and (waiting[0].future.done() or _is_late(waiting[0], oldest)):
                     job = waiting.popleft()
-                    job.fail(self._late(line.account))
+                    job.fail(waited_too_long(self._limits.queue_seconds, line.account, self._seconds))
                 if not waiting:
                     del line.databases[place]
             if not line.databases:
                 del self._lines[line.tenant]
-
-    def _late(self, account: Account | None) -> OncewardError:
-        if account is not None and account.cpu_wait(self._seconds) > 0:
-            return self._no_time(account)
-        return SqlError(
-            SqlKind.LOCKED,
-            f"the database was busy for {self._limits.queue_seconds:g} s. The request was not run",
-            hint="send it again in a second, with the same key",
-            retry_after_seconds=1.0,
-        )
-
-    def _no_time(self, account: Account) -> OncewardError:
-        wait = account.cpu_wait(self._seconds)
-        return account.refusal(
-            f"this tenant has used up its processor time: there is enough for this again in {wait:.1f} s. Nothing was "
-            "run; send it again then, with the same key, and make statements cheaper: an index, a LIMIT",
-            wait,
-        )
 
 
 def _is_late(job: WorkerJob, oldest: float) -> bool:

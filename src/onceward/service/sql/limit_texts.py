@@ -23,6 +23,7 @@ LIMIT_TEXTS = tuple(
     LimitText(re.compile(message), limit, unit)
     for message, limit, unit in (
         ("^the statement was interrupted", "statement_seconds", "s"),
+        ("^canceling statement due to (?:statement timeout|user request)", "statement_seconds", "s"),
         ("^too many columns", "columns", "columns"),
         ("^too many terms in compound", "compound_selects", "SELECTs"),
         ("^too many arguments", "function_arguments", "arguments"),

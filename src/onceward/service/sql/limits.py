@@ -85,10 +85,6 @@ class Limits:
         """As plain data, for a worker."""
         return asdict(self)
 
-    def published(self) -> dict[str, int | float]:
-        """What callers are told, by its published name. The rest is about processes, or shows in no statement."""
-        return {published: getattr(self, name) for name, published in PUBLISHED.items()}
-
     def of_sqlite(self) -> dict[int, int]:
         """The limits for `sqlite3.Connection.setlimit`."""
         return {

@@ -41,11 +41,21 @@ Run: TypeAlias = Callable[[bool, int | None], Awaitable[Any]]
 class Metering:
     """The prices of one service, and who pays them."""
 
-    def __init__(self, access: AsyncAccess, *, price: int, charge_failed: bool, databases_max: int) -> None:
+    def __init__(
+        self,
+        access: AsyncAccess,
+        *,
+        price: int,
+        charge_failed: bool,
+        databases_max: int,
+        writes: Callable[[str], bool] | None = None,
+    ) -> None:
         self._access = access
         self._price = price
         self._charge_failed = charge_failed
         self._databases_max = databases_max
+        self._writes = writes or may_write
+        """Whether a statement may write, as far as one can see."""
         self._creating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def metered(
@@ -56,12 +66,12 @@ class Metering:
         sqls: Sequence[str],
         run: Run,
         *,
-        operation: str | None,
+        operation: Callable[[], Awaitable[str | None]],
     ) -> Any:
         """Run within the tenant's quota and balance. Beyond them, results that are there already are still replayed."""
         run = partial(self._timed, usage, run)
         run_now: Callable[[], Awaitable[Any]] = partial(run, False, None)
-        if identity is not None or any(map(may_write, sqls)):
+        if identity is not None or any(map(self._writes, sqls)):
             run_now = partial(self._in_room, caller.tenant, usage, identity, run)
         return await self._charged(caller, usage, identity, len(sqls), run_now, run, operation)
 
@@ -152,14 +162,15 @@ class Metering:
         statements: int,
         run: Callable[[], Awaitable[Any]],
         replay: Run,
-        operation: str | None,
+        operation: Callable[[], Awaitable[str | None]],
     ) -> Any:
         """Run, and charge the balance. At zero it is refused before anything runs, and the key stays unused."""
         if not (caller.prepaid and self._price):
             return await run()
         usage.cost = 0
         try:
-            reservation = await self._access.charge(caller.tenant, self._price * statements, operation=operation)
+            name = await operation()
+            reservation = await self._access.charge(caller.tenant, self._price * statements, operation=name)
         except BalanceExhausted as empty:
             usage.balance = empty.balance
             return await self._replayed(identity, replay, empty)

@@ -1,10 +1,11 @@
 """
-`/ready`: whether the store answers. It is asked once a second at most, however many ask here.
+`/ready`: whether the store answers, and where databases are. It is asked once a second at most, however many ask here.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,8 +25,17 @@ PER_SECOND = 20.0
 class Readiness:
     """The endpoint. It needs no token, so it has flood control of its own: watching uses up nothing of a caller's."""
 
-    def __init__(self, access: AsyncAccess, authenticator: Authenticator, environment: Environment = REAL) -> None:
+    def __init__(
+        self,
+        access: AsyncAccess,
+        authenticator: Authenticator,
+        environment: Environment = REAL,
+        *,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._access = access
+        self._check_besides = check
+        """Asks whatever else has to answer: where databases are."""
         self._authenticator = authenticator
         self._environment = environment
         self._flood = FloodControl(environment.monotonic, burst=BURST, per_second=PER_SECOND)
@@ -50,6 +60,8 @@ class Readiness:
                 self._error = None
                 try:
                     await self._access.check()
+                    if self._check_besides is not None:
+                        await self._check_besides()
                 except OncewardError as error:
                     self._error = error
                 self._until = self._environment.monotonic() + REMEMBERED_SECONDS

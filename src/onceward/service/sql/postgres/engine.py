@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, NamedTuple, Self, Unpack
 
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
@@ -30,18 +30,22 @@ from onceward._core.errors import (
 )
 from onceward._core.record import PutResult, Record
 from onceward.gate import AsyncGate
-from onceward.protocol.errors import EngineClosed, SqlError
+from onceward.protocol.errors import DatabaseUnknown, EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account
 from onceward.service.sql.authorizer import readonly_error
-from onceward.service.sql.costs import SqlCost, note_cost
-from onceward.service.sql.database_files import DatabaseName
+from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
+from onceward.service.sql.database_files import DatabaseName, sibling_namespaces
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.postgres.checked_texts import CheckedTexts
+from onceward.service.sql.postgres.known_costs import KnownCosts
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
+from onceward.service.sql.postgres.request_seal import FetchingSeal, RequestSeal
 from onceward.service.sql.postgres.schema_inspector import read_tables
+from onceward.service.sql.postgres.schema_room import MeasuredLately, SchemaRoom
+from onceward.service.sql.postgres.server_report import UNKNOWN_SERVER, read_server
 from onceward.service.sql.postgres.session import TenantSession
 from onceward.service.sql.postgres.session_pool import SessionPool
 from onceward.service.sql.postgres.statement_checker import (
@@ -51,7 +55,7 @@ from onceward.service.sql.postgres.statement_checker import (
     StatementChecker,
     catalog_names,
 )
-from onceward.service.sql.postgres.tenant_schemas import SCHEMA, TenantSchemas
+from onceward.service.sql.postgres.tenant_schemas import SCHEMA, TenantSchemas, stored_scope
 from onceward.service.sql.postgres.tenant_transaction import (
     BoundSql,
     SchemaGone,
@@ -59,6 +63,7 @@ from onceward.service.sql.postgres.tenant_transaction import (
     TenantTransaction,
 )
 from onceward.service.sql.postgres.values import to_postgres
+from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import (
     Identity,
     Keyed,
@@ -72,6 +77,7 @@ from onceward.service.sql.requests import (
     build_request,
 )
 from onceward.service.sql.worker_errors import NotReplayed
+from onceward.service.sql.worker_sandbox import SandboxReport
 from onceward.stores._settled_ids import SettledIds
 from onceward.stores.postgres import AsyncPostgresStore
 from onceward.stores.tables import open_tables
@@ -80,20 +86,25 @@ SESSIONS: Final = 16
 EACH: Final = 4
 """Sessions of one tenant at once."""
 RELATIONS_MAX: Final = 1_000
-"""Tables, indexes and sequences of one database: each needs a place in the server's table of locks when it is used."""
+"""Tables, indexes and the like of one tenant: each needs a place in the server's table of locks when it is used."""
+CLOSE_SECONDS: Final = 10.0
+"""How long closing waits for what is under way."""
 GATES_MAX: Final = 1_024
 POLL_SECONDS: Final = 0.05
 """Between two looks at a key that another replica is at, and between two tries to reach a server."""
 _MAKES_RELATIONS: Final = frozenset(("CREATE", "ALTER"))
+_FREES: Final = frozenset(("DELETE", "DROP", "TRUNCATE", "COMMENT"))
+"""What makes no database larger: a full one can be made smaller."""
 _OPERATORS: Final = ""
 """Whose turn it is when the service asks for itself."""
 
 
 class PostgresEngine:
     """
-    Tenants' databases on a PostgreSQL server. `async with await PostgresEngine.open("postgresql://...") as engine:`
+    Tenants' databases on a PostgreSQL server. `async with PostgresEngine("postgresql://...") as engine:`
 
-    `retain`, `tombstone` and `after_expiry` say for how long keys are remembered, as for a `Gate`.
+    `retain`, `tombstone` and `after_expiry` say for how long keys are remembered, as for a `Gate`. A request waits for
+    another one with its key that is under way, here or at another replica, for `in_flight_seconds`.
     """
 
     def __init__(
@@ -103,21 +114,35 @@ class PostgresEngine:
         limits: Limits = DEFAULT_LIMITS,
         sessions: int = SESSIONS,
         relations_max: int = RELATIONS_MAX,
+        in_flight_seconds: float | None = None,
         environment: Environment = REAL,
+        seal: FetchingSeal | None = None,
+        sealed_only: bool = False,
         **terms: Unpack[KeyTerms],
     ) -> None:
         self._url = url
         self._limits = limits
+        self._in_flight_seconds = limits.queue_seconds if in_flight_seconds is None else in_flight_seconds
         self._relations_max = relations_max
         self._environment = environment
         self._seen = SettledIds()
         self._store = _TenantRecords(url, self._seen, environment)
         self._pool = SessionPool(self._store.target, limits, environment, size=sessions, each=min(EACH, sessions))
         self._options = {**key_options(terms), "in_flight": "refuse"}
+        self._seal = None if seal is None else RequestSeal(seal)
         self._main_gate = AsyncGate(
-            self._store, scope="sql", environment=environment, result_bytes_max=limits.value_bytes, **self._options
+            self._store,
+            scope="sql",
+            environment=environment,
+            seal=self._seal,
+            sealed_only=sealed_only,
+            result_bytes_max=limits.value_bytes,
+            **self._options,
         )
         self._gates: OrderedDict[tuple[str, str], AsyncGate] = OrderedDict()
+        self._costs = KnownCosts(limits)
+        self._measured = MeasuredLately(environment.monotonic)
+        self._server = UNKNOWN_SERVER
         self._records = ""
         self._version = 0
         """Of the server whose names the checker knows."""
@@ -143,9 +168,9 @@ class PostgresEngine:
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
         request = await self._checked(
-            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
+            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only, growth=growth
         )
-        return SqlResult(*await self._perform(namespace, database, request, account))
+        return SqlResult(*await self._perform(_Asked(namespace, database, account), request))
 
     async def batch(
         self,
@@ -161,30 +186,32 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        request = await self._checked(
-            statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
-        )
-        return SqlBatchResult(*await self._perform(namespace, database, request, account))
+        options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
+        request = await self._checked(statements, identity=identity, readonly=readonly, **options)
+        return SqlBatchResult(*await self._perform(_Asked(namespace, database, account), request))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database; rows are PostgreSQL's own estimate."""
-        schema = await self._schema(namespace, database)
-        async with self._pool.lend(namespace) as session:
-            return await read_tables(session, schema)
+        asked = _Asked(namespace, database, account)
+        async with self._lend(asked) as session:
+            return await read_tables(session, await self._found(session, asked))
 
     async def create(
         self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
     ) -> bool:
         """Make a database; whether it is new."""
         schemas = await self._ready()
-        async with self._pool.lend(namespace) as session:
+        async with self._lend(_Asked(namespace, database, account)) as session:
             return await schemas.create(session, namespace, database)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
-        """Delete a database; whether there was one. Its keys are forgotten: one that is made anew has none of them."""
+        """Delete a database, and the records of its keys with it; whether there was one."""
         schemas = await self._ready()
-        async with self._pool.lend(namespace) as session:
-            return await schemas.drop(session, namespace, database) is not None
+        async with self._lend(_Asked(namespace, database, account)) as session:
+            schema = await schemas.drop(session, namespace, database)
+            if schema is not None:
+                await schemas.erase_records(session, schema)
+            return schema is not None
 
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """The databases there are."""
@@ -192,9 +219,30 @@ class PostgresEngine:
         async with self._pool.lend(namespace or _OPERATORS) as session:
             return await schemas.list(session, namespace)
 
-    async def close(self) -> None:
-        """Take no more work, and let go of every connection."""
+    async def operation(self, namespace: str, database: str, identity: Identity) -> str | None:
+        """What a charge notes of an operation, to find its record by; None if there is no such database."""
+        try:
+            schema = await self._schema(namespace, database)
+        except DatabaseUnknown:
+            return None
+        return operation_name(namespace, database, identity._replace(scope=stored_scope(identity.scope, schema)))
+
+    async def start(self) -> SandboxReport:
+        """Reach the server now, make the tables of ours, and say what holds tenants in; or why it cannot be used."""
+        await self._ready()
+        return self._server.confined
+
+    async def check(self) -> None:
+        """Whether the server answers; an error otherwise. Not on a tenant's session: all of those may be lent."""
+        await self._store.load(bytes(32))
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Take no more work, finish what is under way (for so long at most), and let go of every connection."""
         self._closed = True
+        self._pool.refuse_waiting()
+        until = self._environment.monotonic() + seconds
+        while self._pool.is_busy and self._environment.monotonic() < until:
+            await self._environment.asleep(0.01)
         self._pool.close()
         await self._main_gate.close()
         await self._store.close()
@@ -218,10 +266,11 @@ class PostgresEngine:
         async with self._opening:
             if self._schemas is None:
                 self._records = str((await self._store.identify())[-1])
+                async with self._pool.lend(_OPERATORS) as session:
+                    self._server = await read_server(session, self._store.target.name)
+                    catalog, self._version = await _catalog(session), session.version
                 driver = await asyncio.to_thread(open_tables, self._url, SCHEMA, self._environment, create=True)
                 await asyncio.to_thread(driver.close)
-                async with self._pool.lend(_OPERATORS) as session:
-                    catalog, self._version = await _catalog(session), session.version
                 self._checker, self._long = CheckedTexts(StatementChecker(catalog)), LongStatements(catalog)
                 self._schemas = TenantSchemas(self._records, self._environment)
         return self._schemas
@@ -234,15 +283,25 @@ class PostgresEngine:
         async with self._pool.lend(namespace) as session:
             return await schemas.find(session, namespace, database)
 
+    async def _found(self, session: TenantSession, asked: _Asked) -> str:
+        schemas = await self._ready()
+        known = schemas.recall(asked.namespace, asked.database)
+        return known or await schemas.find(session, asked.namespace, asked.database)
+
+    def _lend(self, asked: _Asked, request: SqlRequest | None = None) -> AbstractAsyncContextManager[TenantSession]:
+        """A session in turn, for whoever pays: so much processor time is set aside as it took the last time."""
+        seconds = self._costs.quick if request is None else self._costs.expected(asked.tenant, request)
+        return self._pool.lend(asked.tenant, asked.account, seconds)
+
     # A request.
 
     async def _checked(self, statements: Iterable[Any], **options: Any) -> SqlRequest:
         await self._ready()
         return build_request(statements, self._limits, dialect=_as_sent, **options)
 
-    async def _bound(self, request: SqlRequest, schema: str) -> TenantRequest:
+    async def _bound(self, request: SqlRequest, schema: str, namespace: str = "") -> TenantRequest:
         """The request as it is sent: every statement checked, every value in PostgreSQL's form."""
-        bound, reads = [], True
+        bound, reads, verbs = [], True, set[str]()
         for number, (sql, params) in enumerate(request.statements):
             try:
                 template = numbered(sql)
@@ -252,19 +311,34 @@ class PostgresEngine:
                 values = [to_postgres(one, str(place)) for place, one in enumerate(ordered(template, params), 1)]
             except SqlError as error:
                 error.statement = number if request.batch else None
+                error.began = False
                 raise
             reads = reads and checked.reads
+            verbs.add(checked.verb)
             bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS, checked.writes))
         milliseconds = round(self._limits.statement_seconds * 1_000)
         return TenantRequest(
             schema=schema,
             statements=bound,
             batch=request.batch,
-            reads=request.readonly or (reads and request.identity is None),
+            reads=reads and request.identity is None,
             lock_milliseconds=milliseconds,
             statement_milliseconds=milliseconds,
-            relations_max=self._relations_max,
+            room=self._room(request, schema, namespace, measured=not reads and not verbs <= _FREES),
             replay_only=request.replay_only,
+            is_keyed=request.identity is not None,
+        )
+
+    def _room(self, request: SqlRequest, schema: str, namespace: str, *, measured: bool) -> SchemaRoom:
+        """What a request may add. Its bytes are looked at under a quota, and otherwise now and then."""
+        if measured and request.growth is None:
+            measured = self._measured.is_due(schema)
+        return SchemaRoom(
+            things_max=min(self._relations_max, self._server.relations_max(EACH)),
+            namespaces=sibling_namespaces(namespace) if namespace else (),
+            measured=measured,
+            growth=request.growth,
+            database_bytes=self._limits.database_bytes,
         )
 
     async def _check(self, template: Template) -> CheckedStatement:
@@ -272,69 +346,71 @@ class PostgresEngine:
             raise EngineClosed
         return self._checker.check(template.sql) if template.is_short else await self._long.check(template.sql)
 
-    async def _perform(
-        self, namespace: str, database: str, request: SqlRequest, account: Account | None
-    ) -> tuple[dict[str, Any], bool, SqlCost]:
+    async def _perform(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
-        deadline = self._environment.monotonic() + self._limits.queue_seconds
-        is_repeated = False
+        began = self._environment.monotonic()
+        spent, is_repeated = NO_COST, False
         while True:
-            schema = await self._schema(namespace, database)
-            bound = await self._bound(request, schema)
             try:
-                return await self._once(namespace, request, bound, account, is_repeated=is_repeated)
+                document, replayed, cost = await self._once(asked, request, is_repeated=is_repeated)
+                return document, replayed, spent.plus(cost)
             except SchemaGone:
-                if self._schemas is not None:
-                    self._schemas.forget(DatabaseName(namespace, database))
-                await self._schema(namespace, database)  # Says that there is no such database, if there is none.
+                if self._schemas is not None:  # Asked again, it says that there is no such database, if there is none.
+                    self._schemas.forget(DatabaseName(asked.namespace, asked.database))
             except _OtherServer:
                 self._schemas = None
                 continue
-            except StoreUnavailable:
-                self._pool.drop_idle()
-                is_repeated = True
-                if request.identity is None or self._environment.monotonic() >= deadline:
-                    raise
-            except (RetryTransaction, InFlight):
-                if self._environment.monotonic() >= deadline:
+            except OncewardError as error:
+                spent = spent.plus(cost_of(error))
+                note_cost(error, spent)
+                waited = self._environment.monotonic() - began
+                if isinstance(error, StoreUnavailable):
+                    self._pool.drop_idle()
+                    is_repeated = True
+                    if request.identity is None:
+                        raise
+                if waited >= self._patience(error):
                     raise
             await self._environment.asleep(POLL_SECONDS)
 
+    def _patience(self, error: OncewardError) -> float:
+        """For how long a request that ended so is tried again."""
+        if isinstance(error, InFlight):
+            return self._in_flight_seconds
+        return self._limits.queue_seconds if isinstance(error, StoreUnavailable | RetryTransaction) else 0.0
+
     async def _once(
-        self,
-        namespace: str,
-        request: SqlRequest,
-        bound: TenantRequest,
-        account: Account | None,
-        *,
-        is_repeated: bool,
+        self, asked: _Asked, request: SqlRequest, *, is_repeated: bool
     ) -> tuple[dict[str, Any], bool, SqlCost]:
-        session = await self._pool.take(namespace)
-        try:
+        async with self._lend(asked, request) as session:
             if session.version != self._version:
                 raise _OtherServer
+            joined: TenantTransaction | None = None
             began = self._environment.monotonic()
-            joined = TenantTransaction(
-                session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
-            )
             try:
-                document, replayed = await self._in_transaction(request, bound, joined)
+                bound = await self._bound(request, await self._found(session, asked), asked.namespace)
+                session.worked += self._environment.monotonic() - began
+                joined = TenantTransaction(
+                    session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
+                )
+                async with self._sealed(request):
+                    document, replayed = await self._in_transaction(request, bound, joined)
             except OncewardError as error:
-                note_cost(error, self._paid(account, began))
-                await _undo(joined)
-                if isinstance(error, StoreUnavailable) and joined.committing and request.identity is None:
+                note_cost(error, SqlCost(self._pool.cost_of(session)))
+                if joined is not None:
+                    await _undo(joined)
+                if isinstance(error, StoreUnavailable) and joined and joined.committing and request.identity is None:
                     raise _unknown() from error
                 raise
-            return document, replayed, self._paid(account, began)
-        finally:
-            self._pool.give(namespace, session)
+            finally:
+                self._costs.note(asked.tenant, request, self._pool.cost_of(session))
+            return document, replayed, SqlCost(self._pool.cost_of(session), joined.grown)
 
-    def _paid(self, account: Account | None, began: float) -> SqlCost:
-        """The time that a server process was occupied: what the server itself does not tell."""
-        seconds = self._environment.monotonic() - began
-        if account is not None:
-            account.spend_cpu(seconds)
-        return SqlCost(seconds)
+    def _sealed(self, request: SqlRequest) -> AbstractAsyncContextManager[None]:
+        """The keys at hand that a record is sealed under."""
+        if self._seal is None or request.identity is None:
+            return nullcontext()
+        return self._seal.fetched(request.identity.scope)
 
     async def _in_transaction(
         self, request: SqlRequest, bound: TenantRequest, joined: TenantTransaction
@@ -371,8 +447,7 @@ class PostgresEngine:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""
         gate = self._gates.get((scope, schema))
         if gate is None:
-            gate = self._main_gate.scoped(f"{scope}:{sha256(schema.encode()).hexdigest()[:12]}")
-            self._gates[scope, schema] = gate
+            gate = self._gates[scope, schema] = self._main_gate.scoped(stored_scope(scope, schema))
             if len(self._gates) > GATES_MAX:
                 self._gates.popitem(last=False)
         else:
@@ -382,6 +457,19 @@ class PostgresEngine:
 
 class _OtherServer(Exception):
     """The server is of another version than the one whose names are known: what was checked is checked anew."""
+
+
+class _Asked(NamedTuple):
+    """Of which database something is asked, and who pays."""
+
+    namespace: str
+    database: str
+    account: Account | None
+
+    @property
+    def tenant(self) -> str:
+        """Whose line it is: everything of one account together; without one, a namespace."""
+        return f"namespace:{self.namespace}" if self.account is None else self.account.owner
 
 
 class _TenantRecords(AsyncPostgresStore):

@@ -93,6 +93,11 @@ class RowCounter:
         self._bytes = limits.answer_bytes
         self.refusal: SqlError | None = None
 
+    @property
+    def used(self) -> int:
+        """About how many bytes they hold."""
+        return self._limits.answer_bytes - self._bytes
+
     def is_over(self, row: Sequence[bytes | None]) -> bool:
         """Count a row; whether that is one too many."""
         self._rows -= 1
@@ -118,6 +123,8 @@ class TenantSession:
         self.limits = limits
         self.opened_at = opened_at
         self.uses = 0
+        self.worked = 0.0
+        """Seconds that the server took for tenants' statements, since this session was lent."""
         self.version: int = connection.info.server_version
         """Of the server."""
         self._prepared: set[bytes] = set()
@@ -179,6 +186,7 @@ class TenantSession:
         answers = [Answer() for _ in steps]
         self.uses += 1
         loop, seconds = asyncio.get_running_loop(), self.limits.statement_seconds
+        began = loop.time()
         deadline = loop.call_later(2 * seconds if commits else seconds, self._hang_up if commits else self._cancel)
         try:
             await self._drive(self._talk(steps, answers, counted, counter), loop)
@@ -192,6 +200,8 @@ class TenantSession:
             raise
         finally:
             deadline.cancel()
+            if counted and not commits:  # Waiting for a disk or a standby is nobody's work; what is, the server says.
+                self.worked += loop.time() - began
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers

@@ -1,8 +1,12 @@
 """
 The sessions of one engine, lent in turn: tenants take turns, and a tenant's own requests wait for each other.
 
-No tenant has more than a few at once, so that a slow one leaves the others theirs. A session is closed after a while,
-because a server process that has served many tenants keeps something of each in memory.
+No tenant has more than a few at once, nor more than are still free: the last one goes to somebody who has none. With an
+account, a place in line is held before anything is asked for, and a running statement and processor time before a
+session is lent; who has no processor time is passed over until it has.
+
+A session is closed after a while, because a server process that has served many tenants keeps something of each in
+memory.
 """
 
 from __future__ import annotations
@@ -10,28 +14,62 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
-from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.errors import EngineClosed
 from onceward.runtime.environment import Environment
+from onceward.service.access.accounts import Account, CpuReservation, Hold, Resource
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.postgres.session import TenantSession
+from onceward.service.sql.turn_refusals import line_full, no_processor_time, waited_too_long
 from onceward.stores._postgres_errors import DRIVER_ERRORS, connect_failure
 from onceward.stores._postgres_url import PostgresTarget
 
 USES_MAX: Final = 5_000
 AGE_SECONDS: Final = 1_800.0
+REQUEST_SECONDS: Final = 0.0002
+"""What any request costs, besides the time that the server works on it."""
+LOOK_SECONDS: Final = 0.5
+"""How often those are looked at who wait for processor time; at most."""
 
 
 class _Line:
     """One tenant's requests that wait for a session."""
 
-    __slots__ = ("lent", "waiting")
+    __slots__ = ("account", "lent", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None) -> None:
+        self.account = account
         self.lent = 0
-        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[_Waiting] = deque()
+
+
+class _Waiting:
+    """One of them."""
+
+    __slots__ = ("seconds", "turn")
+
+    def __init__(self, seconds: float, turn: asyncio.Future[_Taken]) -> None:
+        self.seconds = seconds
+        self.turn = turn
+
+
+class _Taken:
+    """What is held while a session is lent."""
+
+    __slots__ = ("reserved", "running")
+
+    def __init__(self, running: Hold | None, reserved: CpuReservation | None) -> None:
+        self.running = running
+        self.reserved = reserved
+
+    def give_back(self, used: float) -> None:
+        """The turn is over, and has taken so much of the server's time."""
+        if self.running is not None:
+            self.running.give_back()
+        if self.reserved is not None:
+            self.reserved.settle(used)
 
 
 class SessionPool:
@@ -43,114 +81,158 @@ class SessionPool:
         self._target = target
         self._limits = limits
         self._environment = environment
-        self._free = size
+        self._free = self._size = size
         self._each = each
         self._idle: list[TenantSession] = []
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """Of tenants who have or wait for sessions; the one whose turn it is first."""
+        self._look: asyncio.TimerHandle | None = None
+        self._shortest = float("inf")
+        """The quickest exchange so far, in seconds: the way to the server and back, which is nobody's work."""
         self._ever = False
         self._closed = False
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a session is lent, or somebody waits for one."""
+        return self._free < self._size or any(line.waiting for line in self._lines.values())
+
     @asynccontextmanager
-    async def lend(self, tenant: str) -> AsyncIterator[TenantSession]:
-        """A session for the length of a block."""
-        session = await self.take(tenant)
-        try:
-            yield session
-        finally:
-            self.give(tenant, session)
+    async def lend(
+        self, tenant: str, account: Account | None = None, seconds: float = 0.0
+    ) -> AsyncIterator[TenantSession]:
+        """A session for the length of a block. Of the payer's processor time, so much is set aside before."""
+        with nullcontext() if account is None else account.hold(Resource.WAITING):
+            line = self._lines.setdefault(tenant, _Line(account))
+            used = 0.0
+            taken = await self._turn(tenant, line, seconds)
+            try:
+                session = await self._open()
+                session.worked = 0.0
+                try:
+                    yield session
+                finally:
+                    used = self.cost_of(session)
+                    self._keep(session)
+            finally:
+                taken.give_back(used)
+                line.lent -= 1
+                self._free += 1
+                self._forget(tenant, line)
+                self._serve()
 
-    async def take(self, tenant: str) -> TenantSession:
-        """A session, to be given back whatever happens."""
-        line = self._lines.get(tenant)
-        if line is None:
-            line = self._lines[tenant] = _Line()
-        try:
-            await self._turn(line)
-        except BaseException:
-            self._forget_if_empty(tenant, line)
-            raise
-        try:
-            return self._rested() or await self._open()
-        except BaseException:
-            self._leave(tenant, line)
-            raise
+    def cost_of(self, session: TenantSession) -> float:
+        """What the server has worked for whoever has a session now, as far as that can be told from here."""
+        if session.worked:
+            self._shortest = min(self._shortest, session.worked)
+            return REQUEST_SECONDS + session.worked - self._shortest
+        return REQUEST_SECONDS
 
-    def give(self, tenant: str, session: TenantSession) -> None:
-        """Take a session back."""
-        if self._closed or not session.is_at_rest or self._is_old(session):
-            session.close()
-        else:
-            self._idle.append(session)
-        self._leave(tenant, self._lines[tenant])
-
-    def _leave(self, tenant: str, line: _Line) -> None:
-        line.lent -= 1
-        self._free += 1
-        self._forget_if_empty(tenant, line)
-        self._serve()
-
-    def _forget_if_empty(self, tenant: str, line: _Line) -> None:
-        if not line.lent and not line.waiting:
-            self._lines.pop(tenant, None)
+    def refuse_waiting(self) -> None:
+        """Nobody gets a turn any more."""
+        self._closed = True
+        for line in self._lines.values():
+            while line.waiting:
+                one = line.waiting.popleft()
+                if not one.turn.done():
+                    one.turn.set_exception(EngineClosed())
 
     def close(self) -> None:
         """Let go of every idle session; those that are lent are closed when they come back."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.refuse_waiting()
+        if self._look is not None:
+            self._look.cancel()
+        self.drop_idle()
 
-    async def _turn(self, line: _Line) -> None:
+    async def _turn(self, tenant: str, line: _Line, seconds: float) -> _Taken:
         if self._closed:
             raise EngineClosed
-        if self._free and line.lent < self._each and not line.waiting:
-            self._free -= 1
-            line.lent += 1
-            return
+        account = line.account
+        if account is not None and account.cpu_wait(seconds) > self._limits.queue_seconds:
+            self._forget(tenant, line)
+            raise no_processor_time(account, seconds)
         if len(line.waiting) >= self._limits.queue_length:
-            raise _busy(f"{len(line.waiting)} requests wait")
-        turn = asyncio.get_running_loop().create_future()
-        line.waiting.append(turn)
+            raise line_full(len(line.waiting))
+        one = _Waiting(seconds, asyncio.get_running_loop().create_future())
+        line.waiting.append(one)
+        self._serve()
+        if one.turn.done():
+            return one.turn.result()
         try:
             async with asyncio.timeout(self._limits.queue_seconds):
-                await turn
+                return await one.turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():
+            if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
+                one.turn.result().give_back(0.0)
                 line.lent -= 1
                 self._free += 1
                 self._serve()
-            elif turn in line.waiting:
-                line.waiting.remove(turn)
+            elif one in line.waiting:
+                line.waiting.remove(one)
+            self._forget(tenant, line)
             if isinstance(error, TimeoutError):
-                raise _busy(f"no turn came within {self._limits.queue_seconds:g} s") from None
+                raise waited_too_long(self._limits.queue_seconds, account, seconds) from None
             raise
 
     def _serve(self) -> None:
         """Give free sessions to whoever waits: one for each tenant in turn."""
-        while self._free:
-            waits = (one for one, line in self._lines.items() if line.waiting and line.lent < self._each)
-            tenant = next(waits, None)
+        passed_over: set[str] = set()
+        while self._free and not self._closed:
+            tenant = next((one for one in self._lines if one not in passed_over and self._may_have(one)), None)
             if tenant is None:
                 return
             line = self._lines[tenant]
-            turn = line.waiting.popleft()
+            if line.waiting[0].turn.done():
+                line.waiting.popleft()  # Whoever waited has gone.
+                continue
+            taken = self._take(line)
+            if taken is None:
+                passed_over.add(tenant)
+                continue
+            one = line.waiting.popleft()
             self._lines.move_to_end(tenant)
-            if turn.done():
-                continue  # Whoever waited has gone.
             self._free -= 1
             line.lent += 1
-            turn.set_result(None)
+            one.turn.set_result(taken)
 
-    def _rested(self) -> TenantSession | None:
-        """One that is open already."""
+    def _may_have(self, tenant: str) -> bool:
+        """Whether a tenant waits, and may have one more: its own limit, or as many as are still free."""
+        line = self._lines[tenant]
+        return bool(line.waiting) and line.lent < min(self._each, self._free)
+
+    def _take(self, line: _Line) -> _Taken | None:
+        """What the next of a line needs on its account; None if that is not to be had now."""
+        account, seconds = line.account, line.waiting[0].seconds
+        if account is None:
+            return _Taken(None, None)
+        running = account.try_hold(Resource.RUNNING)
+        if running is None:
+            return None
+        reserved = account.reserve_cpu(seconds)
+        if reserved is None:
+            running.give_back()
+            self._look_later(account.cpu_wait(seconds))
+            return None
+        return _Taken(running, reserved)
+
+    def _look_later(self, seconds: float) -> None:
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(min(seconds, LOOK_SECONDS), self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._serve()
+
+    def _forget(self, tenant: str, line: _Line) -> None:
+        if not line.lent and not line.waiting and self._lines.get(tenant) is line:
+            del self._lines[tenant]
+
+    async def _open(self) -> TenantSession:
         while self._idle:
             session = self._idle.pop()
             if session.is_at_rest and not self._is_old(session):
                 return session
             session.close()
-        return None
-
-    async def _open(self) -> TenantSession:
         try:
             session = await TenantSession.open(self._target, self._limits, self._environment.monotonic())
         except DRIVER_ERRORS as error:
@@ -158,19 +240,17 @@ class SessionPool:
         self._ever = True
         return session
 
+    def _keep(self, session: TenantSession) -> None:
+        if self._closed or not session.is_at_rest:
+            session.close()
+        else:
+            self._idle.append(session)
+
     def drop_idle(self) -> None:
         """The server is gone, or another one: whoever asks again asks on a new connection."""
+        self._shortest = float("inf")
         while self._idle:
             self._idle.pop().close()
 
     def _is_old(self, session: TenantSession) -> bool:
         return session.uses > USES_MAX or self._environment.monotonic() - session.opened_at > AGE_SECONDS
-
-
-def _busy(why: str) -> SqlError:
-    return SqlError(
-        SqlKind.LOCKED,
-        f"the database is busy: {why}. This one was not run",
-        hint="send it again in a second, with the same key",
-        retry_after_seconds=1.0,
-    )

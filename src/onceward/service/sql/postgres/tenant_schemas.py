@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from hashlib import sha256
 from typing import Final
 
 from onceward.protocol.errors import DatabaseUnknown
@@ -20,8 +21,32 @@ SCHEMA: Final = Schema(
     "sql_tenants", "onceward.service.sql.postgres", 1, "`onceward serve --sql postgresql://...` makes them"
 )
 REMEMBERED: Final = 10_000
+SUFFIX_CHARACTERS: Final = 12
+ERASED_AT_ONCE: Final = 1_000
+_ERASE: Final = """
+WITH gone AS (
+    DELETE FROM {tables}.onceward_records WHERE id IN (
+        SELECT id FROM {tables}.onceward_records
+        WHERE right(scope, 12) = $1::text AND strpos(scope, ':db:') > 0 LIMIT $2::bigint)
+    RETURNING fence),
+kept AS (
+    UPDATE {tables}.onceward_meta SET value = (SELECT max(fence) FROM gone)
+    WHERE name = 'fence_floor' AND value < (SELECT max(fence) FROM gone))
+SELECT count(*) FROM gone
+"""
+"""Some of a database's records; the greatest fence deleted is remembered, so that no later claim can get it again."""
 _NAME: Final = re.compile(r"ow_[0-9a-f]{24}")
 _BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
+
+
+def record_suffix(schema: str) -> str:
+    """What the scopes of a database's records end with: one that is dropped and made again has keys of its own."""
+    return sha256(schema.encode()).hexdigest()[:SUFFIX_CHARACTERS]
+
+
+def stored_scope(scope: str, schema: str) -> str:
+    """The scope of a record in a database."""
+    return f"{scope}:{record_suffix(schema)}"
 
 
 class TenantSchemas:
@@ -29,6 +54,7 @@ class TenantSchemas:
 
     def __init__(self, tables: str, environment: Environment) -> None:
         self._table = f"{tables}.onceward_databases"
+        self._erase = _ERASE.format(tables=tables).encode()
         self._random = environment.random
         self._known: OrderedDict[DatabaseName, str] = OrderedDict()
 
@@ -93,17 +119,19 @@ class TenantSchemas:
                 await session.execute(_ROLLBACK)
                 return None
             schema = _checked(found[0][0])
-            await session.execute(
-                PipelineStep(f"SET LOCAL ROLE {schema}".encode()),
-                PipelineStep(f"DROP SCHEMA {schema} CASCADE".encode()),
-                PipelineStep(b"SET LOCAL ROLE NONE"),
-                PipelineStep(f"DROP ROLE {schema}".encode()),
-                _COMMIT,
-            )
+            await session.execute(*(PipelineStep(one.encode()) for one in dropping(schema)), _COMMIT)
         except BaseException:
             session.spoilt = True
             raise
         return schema
+
+    async def erase_records(self, session: TenantSession, schema: str) -> None:
+        """Delete the records of a database that was dropped, a few at a time. What is left over expires as usual."""
+        values = [record_suffix(schema).encode(), str(ERASED_AT_ONCE).encode()]
+        while True:
+            [answer] = await session.execute(PipelineStep(self._erase, values))
+            if int(session.rows_of(answer)[0][0]) < ERASED_AT_ONCE:
+                return
 
     async def list(self, session: TenantSession, namespace: str | None) -> list[DatabaseName]:
         """The databases there are, by name."""
@@ -112,6 +140,13 @@ class TenantSchemas:
         values = [] if namespace is None else [check_name(namespace, "namespace").encode()]
         [answer] = await session.execute(PipelineStep(sql.encode(), values))
         return [DatabaseName(*row) for row in session.rows_of(answer)]
+
+
+def dropping(schema: str) -> tuple[str, ...]:
+    """The statements that drop a schema and its role, inside a transaction."""
+    schema = _checked(schema)
+    as_its_owner = (f"SET LOCAL ROLE {schema}", f"DROP SCHEMA {schema} CASCADE", "SET LOCAL ROLE NONE")
+    return (*as_its_owner, f"DROP ROLE {schema}")
 
 
 def _checked(name: str) -> str:

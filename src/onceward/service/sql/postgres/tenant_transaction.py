@@ -25,8 +25,9 @@ from onceward._core.errors import IllegalMove, InFlight, StoreUnavailable
 from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
-from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError
 from onceward.runtime.flow_driver import BegunCoroutine
+from onceward.service.sql.postgres.schema_room import SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import (
     Answer,
     PipelineStep,
@@ -44,12 +45,10 @@ T = TypeVar("T")
 
 _RELAXED: Final = len(Write._fields)
 """Its index among the values of a put: a tenant's transaction is as durable as PostgreSQL makes it."""
-_UNLIMITED_COLUMN: Final = ", set_config('statement_timeout', '0', true)"
-"""Before a commit: a time limit would end its wait for a synchronous standby, and show what the standby lacks."""
-_SETTLE: Final = rows.insert_statement(STOP_UNLESS_OURS + _UNLIMITED_COLUMN)
-_REPLACE: Final = rows.swap_statement(
-    rows.JOINED_CLOCK, rows.RESTORED + STOP_UNLESS_OURS + STOP_UNLESS_LANDED + _UNLIMITED_COLUMN
-)
+_TOOK: Final = "extract(epoch FROM clock_timestamp() - transaction_timestamp())::float8"
+"""Seconds since the transaction began: where the commit is sent along, only the server can tell work from waiting."""
+_SETTLE: Final = rows.insert_statement(f"{STOP_UNLESS_OURS}, {_TOOK}")
+_REPLACE: Final = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + STOP_UNLESS_OURS + STOP_UNLESS_LANDED)
 _TAKEN: Final = "23505"
 """What `_SETTLE` fails with where a record stands."""
 _LOOK: Final = """
@@ -75,14 +74,10 @@ _LEAVE: Final = (
     PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"onceward_path"),
 )
 """Not by `set_config`: a tenant has no right to call it, and is still the user here."""
-_RELATIONS: Final = (
-    b"SELECT 1 / CASE WHEN (SELECT count(*) FROM pg_catalog.pg_class AS one JOIN pg_catalog.pg_namespace AS space "
-    b"ON space.oid = one.relnamespace WHERE space.nspname = $1::text) > $2::bigint THEN 0 ELSE 1 END"
-)
 _BEGIN: Final = PipelineStep(b"BEGIN", name=b"onceward_begin")
 _COMMIT: Final = PipelineStep(b"COMMIT", name=b"onceward_commit")
 _ROLLBACK: Final = PipelineStep(b"ROLLBACK", name=b"onceward_rollback")
-_UNLIMITED: Final = PipelineStep(b"SET LOCAL statement_timeout = 0", name=b"onceward_unlimited")
+_TIMED: Final = PipelineStep(f"SELECT {_TOOK}".encode(), name=b"onceward_took")
 _BARRIER: Final = PipelineStep(rows.BARRIER, name=b"onceward_barrier")
 
 
@@ -107,9 +102,12 @@ class TenantRequest(NamedTuple):
     """Whether it may only read."""
     lock_milliseconds: int
     statement_milliseconds: int
-    relations_max: int
+    room: SchemaRoom
+    """What it may add to the tenant's databases."""
     replay_only: bool = False
     """Whether nothing is to be run."""
+    is_keyed: bool = False
+    """Whether its result is kept."""
 
     @property
     def settings(self) -> list[bytes]:
@@ -177,6 +175,9 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._xid: int | None = None
         self._touch: tuple[bytes, int, int] | None = None
         self._document: dict[str, Any] | None = None
+        self._result_bytes = 0
+        self.grown = 0
+        """How many bytes more the database has, if that was measured."""
         self._unsent: bytes | None = None
         """The key's id, while everything is still to be sent."""
         self._was_taken = False
@@ -246,7 +247,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         return BegunCoroutine(self._finish(write, expect))
 
     async def _finish(self, write: Write, expect: bytes | None) -> PutResult:
-        step = self._settling(write, expect)
+        step, at_once = self._settling(write, expect), False
         if self._unsent is None:
             put, commit = await self._exchange((step, _COMMIT), commits=True)
         else:
@@ -258,6 +259,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 return PutResult(False, None)
             self._document_of(sent)
             put, commit = sent.ending
+            at_once = True
         if put.error is not None:
             await self.rollback()
             code = _code_of(put.error)
@@ -269,7 +271,10 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
             )
         self._committed(commit)
         self.settled = True
-        landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
+        row = self._session.rows_of(put)[0]
+        if at_once:
+            self._session.worked += row[-1]
+        landed = rows.put_result_of(row, write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
         return result
@@ -279,8 +284,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         return self._commit() if self._begun else _done(None)
 
     async def _commit(self) -> None:
-        ending = (_COMMIT,) if self._request.reads else (_UNLIMITED, _COMMIT)
-        self._committed((await self._exchange(ending, commits=not self._request.reads))[-1])
+        [commit] = await self._exchange((_COMMIT,), commits=not self._request.reads)
+        self._committed(commit)
 
     def _committed(self, commit: Answer) -> None:
         if commit.error is not None:
@@ -306,13 +311,15 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         if self._request.reads:
             sent = await self._send(self._open(), _COMMIT)
         elif self._request.foretold is not None:
-            sent = await self._send(self._open(), _UNLIMITED, _COMMIT)
+            sent = await self._send(self._open(), _TIMED, _COMMIT)
         else:
             document = await self.work()
             await self.commit()
             return document
         document = self._document_of(sent)
         self._committed(sent.ending[-1])
+        if not self._request.reads:
+            self._session.worked += float(sent.ending[0].result.get_value(0, 0))
         return document
 
     async def work(self) -> dict[str, Any]:
@@ -328,12 +335,12 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
     async def _send(self, opening: PipelineStep, *ending: PipelineStep) -> _Sent:
         """Send the work between its opening and its ending, and what is still missing in front of that."""
-        before = [] if self._begun else self._touching()
+        before = [] if self._begun else self._before()
         begin = [] if self._begun else [_BEGIN]
         statements = [PipelineStep(one.sql, one.values) for one in self._request.statements]
         after = [*_LEAVE] if self._request.reads else [_CONSTRAINTS, *_LEAVE]
-        if any(one.makes_relations for one in self._request.statements):
-            after.append(_relations(self._request))
+        adds = any(one.makes_relations for one in self._request.statements)
+        after += self._request.room.after(self._request.schema, self._records, adds_things=adds)
         first = len(before) + 1 + len(begin)
         last = first + len(statements)
         counter = RowCounter(self._session.limits)
@@ -350,6 +357,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
             if answer.error is not None:
                 await self.rollback()
                 raise _ours(answer.error)
+        self._result_bytes = counter.used
         end = len(answers) - len(ending)
         return _Sent(answers[len(before)], answers[first:last], answers[last:end], answers[end:])
 
@@ -360,14 +368,15 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._begun, self.committing = self._session.is_in_transaction, False
         return answers
 
-    def _touching(self) -> list[PipelineStep]:
-        """For a step of a plan, that the plan's records live on."""
+    def _before(self) -> list[PipelineStep]:
+        """What the service asks first: how much there is; for a step of a plan, that the plan's records live on."""
+        room = self._request.room.before(self._request.schema)
         if self._touch is None:
-            return []
+            return room
         family, replay, forget = self._touch
         values = [family, int8(replay), int8(forget), self._lock_timeout.encode()]
         touch = _extending(self._records)
-        return [PipelineStep(touch.sql, values, touch.name, binary=True)]
+        return [PipelineStep(touch.sql, values, touch.name, binary=True), *room]
 
     def _document_of(self, sent: _Sent) -> dict[str, Any]:
         """The result as it is stored and sent; the first step that failed raises."""
@@ -384,14 +393,25 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 continue
             if number == 0 and not self._request.reads:
                 raise sql_error(answer.error)  # A deferred constraint of the tenant's.
-            if _code_of(answer.error) == _FOUND:
-                raise SqlError(
-                    SqlKind.FULL,
-                    f"the database would have more than {self._request.relations_max} tables, indexes and sequences",
-                    hint="drop some; or use rows of one table instead of many tables",
-                )
-            raise _ours(answer.error)
+            raise self._request.room.refusal(_code_of(answer.error)) or _ours(answer.error)
+        self._note_growth(sent.after)
         return self._request.joined([document_of(answer) for answer in sent.statements])
+
+    def _note_growth(self, after: Sequence[Answer]) -> None:
+        """
+        How much was added; the record's own bytes, which are in another table, count as well.
+
+        Where everything is sent at once there are no rows in the result: then the server itself has refused what is
+        too much, before the commit.
+        """
+        room = self._request.room
+        if not room.measured:
+            return
+        self.grown = int(self._session.rows_of(after[-1])[0][0])
+        if self._request.is_keyed:
+            self.grown = max(self.grown, 0) + self._result_bytes
+        if room.growth is not None and self.grown > room.growth:
+            raise quota_full(room.growth)
 
     def _open(self) -> PipelineStep:
         return PipelineStep(_OPEN, self._request.settings, b"onceward_open")
@@ -421,7 +441,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """
         find = _finding(self._records)
         begins = self._touch is not None and not self._begun
-        before = [_BEGIN, *self._touching()] if begins else []
+        before = [_BEGIN, *self._before()] if begins else []
         after = [_BARRIER] if self._repeated and not self._begun and not begins else []
         steps = (*before, PipelineStep(find.sql, [id], find.name, binary=True), *after)
         answers = await self._exchange(steps, commits=bool(after))
@@ -442,11 +462,6 @@ def _done(value: T) -> asyncio.Future[T]:
 
 def _code_of(failed: Any) -> str:
     return (failed.error_field(DiagnosticField.SQLSTATE) or b"").decode()
-
-
-def _relations(request: TenantRequest) -> PipelineStep:
-    values = [request.schema.encode(), str(request.relations_max).encode()]
-    return PipelineStep(_RELATIONS, values, b"onceward_relations")
 
 
 def _ours(failed: Any) -> Exception:

@@ -15,3 +15,7 @@ CREATE TABLE onceward_databases (
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (namespace, database)
 );
+
+-- The records of one database, among those of all the others: to be listed, and deleted when it is dropped. Their scopes
+-- end with a digest of the database's schema.
+CREATE INDEX onceward_database_records ON onceward_records (right(scope, 12), id) WHERE strpos(scope, ':db:') > 0;
