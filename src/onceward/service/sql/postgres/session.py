@@ -124,7 +124,9 @@ class TenantSession:
         self.opened_at = opened_at
         self.uses = 0
         self.worked = 0.0
-        """Seconds that the server took for tenants' statements, since this session was lent."""
+        """Seconds that the server took for tenants' statements, since this session was lent; the way there included."""
+        self.told = 0.0
+        """The same, of those for which the server itself has said it."""
         self.version: int = connection.info.server_version
         """Of the server."""
         self._prepared: set[bytes] = set()

@@ -273,7 +273,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self.settled = True
         row = self._session.rows_of(put)[0]
         if at_once:
-            self._session.worked += row[-1]
+            self._session.told += row[-1]
         landed = rows.put_result_of(row, write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
@@ -319,7 +319,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         document = self._document_of(sent)
         self._committed(sent.ending[-1])
         if not self._request.reads:
-            self._session.worked += float(sent.ending[0].result.get_value(0, 0))
+            self._session.told += float(sent.ending[0].result.get_value(0, 0))
         return document
 
     async def work(self) -> dict[str, Any]:
