@@ -245,6 +245,10 @@ class CallFactory:
         except OncewardError as error:
             raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
 
+    def named_request(self, key: str, request: Any) -> tuple[bytes, bytes]:
+        """The id and the fingerprint that a call under this key has: for a quick look before it is prepared."""
+        return record_id(KEY, self.scope, self.stored_key(key)), fingerprint_canonical(request)
+
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> PreparedCall:
         """Only the name of a record, for deciding it."""
         terms = self.agreed({} if retain is None else {"retain": retain})

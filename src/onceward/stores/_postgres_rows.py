@@ -181,6 +181,16 @@ FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
 FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
 
 
+@cache
+def peek_statement(bytes_max: int) -> bytes:
+    """What a quick look shows of records (`PeekResult`), behind their ids; of those with results of so many bytes."""
+    left = "{} - clock.now"
+    shown = ("state", "fingerprint", left.format("replay_until"), left.format("forget_at"), "codec", "result", "error")
+    return f"""
+SELECT id, {", ".join(shown)}, first_at, attempt, fence FROM onceward_records, (SELECT {_US} AS now) AS clock
+WHERE id = ANY (%(ids)b::bytea[]) AND coalesce(length(result), length(error), 0) <= {bytes_max}""".encode()  # noqa: S608
+
+
 _PLACEHOLDER = {
     **dict.fromkeys(("kind", "scope", "key"), "'erasure'"),
     **dict.fromkeys(("fence", "attempt"), "1"),

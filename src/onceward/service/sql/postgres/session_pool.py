@@ -19,7 +19,7 @@ from onceward.protocol.errors import EngineClosed
 from onceward.runtime.environment import Environment
 from onceward.service.access.accounts import Account, CpuReservation, Hold, Resource
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.postgres.session import TenantSession
+from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.service.sql.turn_refusals import line_full, no_processor_time, waited_too_long
 from onceward.stores._postgres_errors import DRIVER_ERRORS, connect_failure
 from onceward.stores._postgres_url import PostgresTarget
@@ -30,6 +30,9 @@ REQUEST_SECONDS: Final = 0.0002
 """What any request costs, besides the time that the server works on it."""
 LOOK_SECONDS: Final = 0.5
 """How often those are looked at who wait for processor time; at most."""
+
+_BY_KEY: Final = (PipelineStep(b"SET enable_seqscan = off"), PipelineStep(b"SET plan_cache_mode = force_generic_plan"))
+"""As the store's own connections are: a plan that is made once, and never reads the table."""
 
 
 class _Line:
@@ -263,6 +266,12 @@ class SessionPool:
         except DRIVER_ERRORS as error:
             raise connect_failure(error, self._target.name, ever_connected=self._ever).meaning from error
         self._ever = True
+        return session
+
+    async def open_for_reading(self) -> TenantSession:
+        """One more, which no tenant gets: for rows of ours that are found by their keys."""
+        session = await self._open()
+        await session.execute(*_BY_KEY)
         return session
 
     def drop_idle(self) -> None:
