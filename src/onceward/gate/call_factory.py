@@ -245,10 +245,6 @@ class CallFactory:
         except OncewardError as error:
             raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
 
-    def named_request(self, key: str, request: Any) -> tuple[bytes, bytes]:
-        """The id and the fingerprint that a call under this key has: for a quick look before it is prepared."""
-        return record_id(KEY, self.scope, self.stored_key(key)), fingerprint_canonical(request)
-
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> PreparedCall:
         """Only the name of a record, for deciding it."""
         terms = self.agreed({} if retain is None else {"retain": retain})
@@ -317,6 +313,27 @@ class CallFactory:
         given: str | None = None,
     ) -> PreparedCall:
         """One call in the caller's own transaction; `unreachable` as its function stands for a block."""
+        request = self.joined_request(parts, call, options, kind=kind, family=family, given=given)
+        if call.fn is unreachable:
+            return PreparedCall(request, unreachable)
+        convention = inspect_function(call.fn)
+        if convention.generates:
+            refuse_generator(call.fn, function_name(call.fn))
+        if not awaits and convention.awaits:
+            raise _is_async_error(call.fn)
+        return PreparedCall(request, convention.bind(call.fn))
+
+    def joined_request(
+        self,
+        parts: tuple[str, ...],
+        call: CallSpec,
+        options: Mapping[str, Any],
+        *,
+        kind: str = KEY,
+        family: bytes | None = None,
+        given: str | None = None,
+    ) -> OperationRequest:
+        """What a flow in the caller's own transaction is told, whatever function it calls."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
         if terms.settle == INSIDE:
             raise ConfigurationError(
@@ -330,17 +347,7 @@ class CallFactory:
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
         is_block = call.fn is unreachable
         operation = call.name if call.name is not None else ("" if is_block else function_name(call.fn))
-        request = self.request_for(
-            parts, call.request, terms, kind=kind, operation=operation, family=family, given=given
-        )
-        if is_block:
-            return PreparedCall(request, unreachable)
-        convention = inspect_function(call.fn)
-        if convention.generates:
-            refuse_generator(call.fn, function_name(call.fn))
-        if not awaits and convention.awaits:
-            raise _is_async_error(call.fn)
-        return PreparedCall(request, convention.bind(call.fn))
+        return self.request_for(parts, call.request, terms, kind=kind, operation=operation, family=family, given=given)
 
     def prepare_declared(
         self,

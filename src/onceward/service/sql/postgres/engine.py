@@ -17,9 +17,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, Unpack
 
+from onceward._core.atomic_flow import foretold_write
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.capabilities import Capabilities
+from onceward._core.codec import encode
 from onceward._core.errors import (
     ConfigurationError,
     InFlight,
@@ -28,9 +30,11 @@ from onceward._core.errors import (
     RetryTransaction,
     StoreUnavailable,
 )
-from onceward._core.operation_flow import peeked_outcome
+from onceward._core.flow import AfterCommit
+from onceward._core.operation_flow import OperationRequest, peeked_outcome
 from onceward._core.record import PutResult, Record
 from onceward.gate import AsyncGate
+from onceward.gate.call_factory import CallSpec, unreachable
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.failpoints import armed
@@ -98,6 +102,8 @@ POLL_SECONDS: Final = 0.05
 _MAKES_RELATIONS: Final = frozenset(("CREATE", "ALTER"))
 _FREES: Final = frozenset(("DELETE", "DROP", "TRUNCATE", "COMMENT"))
 """What makes no database larger: a full one can be made smaller."""
+_NAME: Final = "sql"
+_CLAIMS: Final = {"claim": "last"}
 _OPERATORS: Final = ""
 """Whose turn it is when the service asks for itself."""
 
@@ -353,16 +359,18 @@ class PostgresEngine:
 
     async def _perform(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
-        document = await self._replayed(asked, request)
+        operation = self._operation(asked, request)
+        document = None if operation is None else await self._replayed(operation, asked.account)
         if document is not None:
             return document, True, SqlCost(REQUEST_SECONDS)
         began = self._environment.monotonic()
         spent, is_repeated = NO_COST, False
         while True:
             try:
-                document, replayed, cost = await self._once(asked, request, is_repeated=is_repeated)
+                document, replayed, cost = await self._once(asked, request, operation, is_repeated=is_repeated)
                 return document, replayed, spent.plus(cost)
             except SchemaGone:
+                operation = None  # It was about that schema.
                 if self._schemas is not None:  # Asked again, it says that there is no such database, if there is none.
                     self._schemas.forget(DatabaseName(asked.namespace, asked.database))
             except _OtherServer:
@@ -374,27 +382,30 @@ class PostgresEngine:
                 waited = self._environment.monotonic() - began
                 if isinstance(error, StoreUnavailable):
                     self._pool.drop_idle()
-                    is_repeated = True
+                    is_repeated, operation = True, None
                     if request.identity is None:
                         raise
                 if waited >= self._patience(error):
                     raise
             await self._environment.asleep(POLL_SECONDS)
 
-    async def _replayed(self, asked: _Asked, request: SqlRequest) -> dict[str, Any] | None:
-        """The first result, if the key was settled lately and a quick look finds it; else the usual way says more."""
-        identity, account = request.identity, asked.account
+    def _operation(self, asked: _Asked, request: SqlRequest) -> OperationRequest | None:
+        """What the core is told of a request with a key; None where it has to be asked step by step."""
+        identity = request.identity
         schema = None if self._schemas is None else self._schemas.recall(asked.namespace, asked.database)
         if schema is None or type(identity) is not Keyed or self._seal is not None or armed():
             return None
-        if account is not None and account.cpu_wait(REQUEST_SECONDS):
-            return None  # It has to wait in line.
         factory = self._gate(identity.scope, schema)._call_factory
-        id, fingerprint = factory.named_request(identity.key, request.fingerprint_fields())
-        if id not in self._seen:
+        call = CallSpec(unreachable, request.fingerprint_fields(), _NAME)
+        return factory.joined_request((factory.stored_key(identity.key),), call, _CLAIMS, given=identity.key)
+
+    async def _replayed(self, operation: OperationRequest, account: Account | None) -> dict[str, Any] | None:
+        """The first result, if the key was settled lately and a quick look finds it; else the usual way says more."""
+        claimant = operation.claimant
+        if claimant.id not in self._seen or (account is not None and account.cpu_wait(REQUEST_SECONDS)):
             return None
-        seen = await self._reader.read(self._records, id)
-        outcome = None if seen is None else peeked_outcome(seen, fingerprint, None)
+        seen = await self._reader.read(self._records, claimant.id)
+        outcome = None if seen is None else peeked_outcome(seen, claimant.fingerprint, None)
         if outcome is None:
             return None
         if account is not None:
@@ -409,7 +420,7 @@ class PostgresEngine:
         return self._limits.queue_seconds if isinstance(error, StoreUnavailable | RetryTransaction) else 0.0
 
     async def _once(
-        self, asked: _Asked, request: SqlRequest, *, is_repeated: bool
+        self, asked: _Asked, request: SqlRequest, operation: OperationRequest | None, *, is_repeated: bool
     ) -> tuple[dict[str, Any], bool, SqlCost]:
         async with self._lend(asked, request) as session:
             if session.version != self._version:
@@ -423,7 +434,7 @@ class PostgresEngine:
                     session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
                 )
                 async with self._sealed(request):
-                    document, replayed = await self._in_transaction(request, bound, joined)
+                    document, replayed = await self._in_transaction(request, bound, joined, operation)
             except OncewardError as error:
                 note_cost(error, SqlCost(self._pool.cost_of(session)))
                 if joined is not None:
@@ -442,35 +453,55 @@ class PostgresEngine:
         return self._seal.fetched(request.identity.scope)
 
     async def _in_transaction(
-        self, request: SqlRequest, bound: TenantRequest, joined: TenantTransaction
+        self,
+        request: SqlRequest,
+        bound: TenantRequest,
+        joined: TenantTransaction,
+        operation: OperationRequest | None = None,
     ) -> tuple[dict[str, Any], bool]:
         began = self._environment.monotonic()
 
-        def timed(document: dict[str, Any], *, is_foretold: bool = False) -> dict[str, Any]:
-            milliseconds = None if is_foretold else round((self._environment.monotonic() - began) * 1_000, 3)
-            return {**document, "meta": {"durationMs": milliseconds}}
+        def timed(document: dict[str, Any]) -> dict[str, Any]:
+            return {**document, "meta": {"durationMs": round((self._environment.monotonic() - began) * 1_000, 3)}}
 
         async def work() -> dict[str, Any]:
             if request.replay_only:
                 raise NotReplayed
-            is_foretold = joined.is_foretold
-            return timed(await joined.work(), is_foretold=is_foretold)
+            return timed(await joined.work())
 
         match request.identity:
             case None:
                 if request.replay_only:
                     raise NotReplayed
                 return timed(await joined.run()), False
+            case Keyed(scope, key) if operation is not None and bound.is_foretold and not request.replay_only:
+                document = await self._settled_at_once(operation, bound, joined)
+                if document is not None:
+                    return document, False
+        match request.identity:
             case Keyed(scope, key):
                 document = await self._gate(scope, bound.schema).atomic(
-                    joined, key, work, request=request.fingerprint_fields(), name="sql", claim="last"
+                    joined, key, work, request=request.fingerprint_fields(), name=_NAME, claim="last"
                 )
             case Step(scope, plan, step):
                 steps = self._gate(scope, bound.schema).plan(plan)
                 document = await steps.step(
-                    step, work, request=request.fingerprint_fields(), name="sql", connection=joined, claim="last"
+                    step, work, request=request.fingerprint_fields(), name=_NAME, connection=joined, claim="last"
                 )
         return document, not joined.settled
+
+    async def _settled_at_once(
+        self, operation: OperationRequest, bound: TenantRequest, joined: TenantTransaction
+    ) -> dict[str, Any] | None:
+        """Run what has a certain result, in one round trip with its record; None if the key was used before."""
+        chance = self._environment.random(48)
+        document = {**bound.foretold(), "meta": {"durationMs": None}}
+        if not await joined.settle_at_once(foretold_write(operation, encode(document), chance)):
+            return None
+        done = AfterCommit(operation.claimant.id, chance[:16], (), committed=True)
+        if self._main_gate._after(done, joined):
+            await self._main_gate._tidy()
+        return document
 
     def _gate(self, scope: str, schema: str) -> AsyncGate:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""

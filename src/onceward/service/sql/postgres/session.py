@@ -61,16 +61,14 @@ _WORK_MEMORY: Final = "SET work_mem = '{}kB'"
 class Answer:
     """What came back for one step."""
 
-    __slots__ = ("columns", "error", "kinds", "result", "rows")
-
-    def __init__(self) -> None:
-        self.columns: list[str] = []
-        self.kinds: list[int] = []
-        self.rows: list[list[bytes | None]] = []
-        self.result: Any = None
-        """libpq's, the last of them."""
-        self.error: Any = None
-        """The same, if the step failed."""
+    columns: Sequence[str] = ()
+    kinds: Sequence[int] = ()
+    rows: list[list[bytes | None]] | None = None
+    """Of a step whose rows were counted, if it has any."""
+    result: Any = None
+    """libpq's, the last of them."""
+    error: Any = None
+    """The same, if the step failed."""
 
 
 class PipelineStep(NamedTuple):
@@ -198,7 +196,8 @@ class TenantSession:
             raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
         except asyncio.CancelledError:  # Whoever waited has gone.
             self.spoilt = True
-            await self._send_cancel()
+            if not commits:
+                await self._send_cancel()
             raise
         finally:
             deadline.cancel()
@@ -346,6 +345,8 @@ class TenantSession:
                 raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
 
     def _take_rows(self, result: Any, answer: Answer, counter: RowCounter) -> None:
+        if answer.rows is None:
+            answer.rows = []
         if not answer.kinds and result.nfields:
             answer.columns = [
                 (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
@@ -374,11 +375,12 @@ class TenantSession:
 
 def document_of(answer: Answer) -> dict[str, Any]:
     """A tenant's statement, as its result is stored and sent."""
-    rows = [[from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows]
+    raw, kinds = answer.rows or (), answer.kinds
+    rows = [[from_postgres(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in raw]
     command: bytes = answer.result.command_status or b""
     writes = not command.startswith((b"SELECT", b"EXPLAIN", b"CREATE", b"ALTER", b"DROP"))
     return {
-        "columns": answer.columns,
+        "columns": list(answer.columns),
         "rows": rows,
         "rowsRead": len(rows),
         "rowsWritten": (answer.result.command_tuples or 0) if writes else 0,

@@ -120,10 +120,13 @@ class TenantRequest(NamedTuple):
         ]
 
     @property
-    def foretold(self) -> dict[str, Any] | None:
-        """The result, if it is certain before anything is sent."""
-        documents = [document_of_writes(one.writes) for one in self.statements if one.writes is not None]
-        return self.joined(documents) if len(documents) == len(self.statements) else None
+    def is_foretold(self) -> bool:
+        """Whether the result is certain before anything is sent."""
+        return all(one.writes is not None for one in self.statements)
+
+    def foretold(self) -> dict[str, Any]:
+        """The result, if it is certain."""
+        return self.joined([document_of_writes(one.writes or 0) for one in self.statements])
 
     def joined(self, documents: list[dict[str, Any]]) -> dict[str, Any]:
         """The result of all statements, from those of each."""
@@ -178,10 +181,6 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._result_bytes = 0
         self.grown = 0
         """How many bytes more the database has, if that was measured."""
-        self._unsent: bytes | None = None
-        """The key's id, while everything is still to be sent."""
-        self._was_taken = False
-        """Whether a record was found where everything was sent at once."""
         self.committing = False
         """Whether a commit was sent: without an answer to it, nobody knows."""
         self.settled = False
@@ -203,17 +202,10 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         return _done(0)
 
     def load(self, id: bytes) -> Awaitable[Record | None]:  # type: ignore[override]
-        """The record of the key; None if there is none, and the work is done then, or is sent with the record."""
+        """The record of the key; None if there is none, and the work is done then."""
         if self._begun or self._request.replay_only:
             return BegunCoroutine(self._find(id))
-        looks_first = id in self._seen or self._repeated
-        if looks_first or self._was_taken or self._touch is not None:
-            return BegunCoroutine(self._load(id, looks_first=looks_first))
-        self._document = self._request.foretold
-        if self._document is None:
-            return BegunCoroutine(self._load(id, looks_first=False))
-        self._unsent = id
-        return _done(None)
+        return BegunCoroutine(self._load(id, looks_first=id in self._seen or self._repeated))
 
     async def _load(self, id: bytes, *, looks_first: bool) -> Record | None:
         if looks_first:
@@ -247,37 +239,43 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         return BegunCoroutine(self._finish(write, expect))
 
     async def _finish(self, write: Write, expect: bytes | None) -> PutResult:
-        step, at_once = self._settling(write, expect), False
-        if self._unsent is None:
-            put, commit = await self._exchange((step, _COMMIT), commits=True)
-        else:
-            id, self._unsent = self._unsent, None
-            sent = await self._send(self._look(id), step, _COMMIT)
-            if sent.opening.error is not None:
-                await self._not_looked(sent.opening.error)
-                self._was_taken = True
-                return PutResult(False, None)
-            self._document_of(sent)
-            put, commit = sent.ending
-            at_once = True
-        if put.error is not None:
-            await self.rollback()
-            code = _code_of(put.error)
-            if code in (_TAKEN, NOT_LANDED):
-                self._was_taken = True
-                return PutResult(False, None)
-            raise (
-                IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
-            )
-        self._committed(commit)
-        self.settled = True
-        row = self._session.rows_of(put)[0]
-        if at_once:
-            self._session.told += row[-1]
-        landed = rows.put_result_of(row, write, expect)
+        put, commit = await self._exchange((self._settling(write, expect), _COMMIT), commits=True)
+        if not await self._landed(put, commit):
+            return PutResult(False, None)
+        landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
         return result
+
+    async def settle_at_once(self, write: Write) -> bool:
+        """
+        Look, work, put the record and commit, all in one round trip: for a result that is certain (`foretold`).
+
+        False if a record stands under the key: then nothing was done, and nothing is known of that record.
+        """
+        sent = await self._send(self._look(write.id), self._settling(write, None), _COMMIT)
+        if sent.opening.error is not None:
+            await self._not_looked(sent.opening.error)
+            return False
+        self._check(sent)
+        put, commit = sent.ending
+        if not await self._landed(put, commit):
+            return False
+        self._session.told += self._session.rows_of(put)[0][-1]
+        self._seen.add(write.id)
+        return True
+
+    async def _landed(self, put: Answer, commit: Answer) -> bool:
+        """Whether the record is put and committed; False if another one stands there, and everything is undone."""
+        if put.error is None:
+            self._committed(commit)
+            self.settled = True
+            return True
+        await self.rollback()
+        code = _code_of(put.error)
+        if code in (_TAKEN, NOT_LANDED):
+            return False
+        raise IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
 
     def commit(self) -> Awaitable[None]:  # type: ignore[override]
         """End a look; or commit what has no key."""
@@ -296,7 +294,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
     def rollback(self) -> Awaitable[bool]:  # type: ignore[override]
         """Undo everything. A session that is gone has been undone by the server."""
-        self._document, self._unsent, self._xid = None, None, None
+        self._document = self._xid = None
         begun, self._begun = self._begun, False
         return self._roll_back() if begun and not self._session.spoilt else _done(True)
 
@@ -310,7 +308,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Do everything that has no key: in one round trip if nothing could be refused after it is committed."""
         if self._request.reads:
             sent = await self._send(self._open(), _COMMIT)
-        elif self._request.foretold is not None:
+        elif self._request.is_foretold:
             sent = await self._send(self._open(), _TIMED, _COMMIT)
         else:
             document = await self.work()
@@ -327,11 +325,6 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         if self._document is None:
             self._document = self._document_of(await self._send(self._open()))
         return self._document
-
-    @property
-    def is_foretold(self) -> bool:
-        """Whether the result is known, and nothing has been sent."""
-        return self._unsent is not None
 
     async def _send(self, opening: PipelineStep, *ending: PipelineStep) -> _Sent:
         """Send the work between its opening and its ending, and what is still missing in front of that."""
@@ -380,6 +373,11 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
     def _document_of(self, sent: _Sent) -> dict[str, Any]:
         """The result as it is stored and sent; the first step that failed raises."""
+        self._check(sent)
+        return self._request.joined([document_of(answer) for answer in sent.statements])
+
+    def _check(self, sent: _Sent) -> None:
+        """Raise what the first step that failed means."""
         if sent.opening.error is not None:
             raise _ours(sent.opening.error)
         for number, answer in enumerate(sent.statements):
@@ -395,7 +393,6 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 raise sql_error(answer.error)  # A deferred constraint of the tenant's.
             raise self._request.room.refusal(_code_of(answer.error)) or _ours(answer.error)
         self._note_growth(sent.after)
-        return self._request.joined([document_of(answer) for answer in sent.statements])
 
     def _note_growth(self, after: Sequence[Answer]) -> None:
         """
