@@ -375,6 +375,8 @@ class PostgresEngine:
                     self._schemas.forget(DatabaseName(asked.namespace, asked.database))
             except _OtherServer:
                 self._schemas = None
+                self._pool.drop_idle()
+                await self._ready()
                 continue
             except OncewardError as error:
                 spent = spent.plus(cost_of(error))
