@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_support import INSERT, Served
 
+from onceward._core.errors import RequestInvalid
 from onceward.service.web import json_shape
 from onceward.service.web.json_shape import MEMBERS_MAX, VALUES_MAX, check_shape
-from onceward.service.web.problems import RequestMalformed
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(alphabet='a"\\:,[]{}', max_size=6),
@@ -25,7 +25,7 @@ def refuses(body: bytes) -> bool:
     """Whether a body has too much in it."""
     try:
         check_shape(body)
-    except RequestMalformed:
+    except RequestInvalid:
         return True
     return False
 

@@ -23,7 +23,7 @@ from onceward.messaging.inbox.sample_event import signed_sample
 from onceward.messaging.inbox.stored_sources import StoredSource
 from onceward.messaging.webhooks import PacSpace, Scheme, StandardWebhooks, Stripe
 from onceward.runtime.environment import REAL
-from onceward.service.access import FloodControl
+from onceward.service.access import Accounts, Allowance, FloodControl
 from onceward.service.hooks.app import HooksApp
 from onceward.service.settings import Settings, store_url_of
 from onceward.service.web.calls import Authenticator
@@ -263,3 +263,22 @@ def test_bad_signatures_are_slowed_by_address_and_right_ones_never(tmp_path: Pat
     assert bad[-1].json()["code"] == "rate_limited"
     assert int(bad[-1].headers["retry-after"]) >= 1
     assert {"received": True} == right.json() == json.loads(right.content)
+
+
+@pytest.mark.fault("webhooks-are-verified-for-nothing")
+def test_who_makes_it_verify_a_lot_pays_for_it(tmp_path: Path) -> None:
+    """
+    Long deliveries use up the processor time of their address, forged or not: then it waits, and no other one does.
+    """
+    inbox = AsyncInbox(f"sqlite:///{tmp_path}/agent.db", scope="acme")
+    inbox.add(Source("pac", PacSpace(), [TEXT], lambda event: None))
+    accounts = Accounts(lambda: 0.0, Allowance(cpu_burst=0.01, cpu_per_second=0.001))
+    access: Any = None
+    authenticator = Authenticator(access, FloodControl(lambda: 0.0, burst=100), accounts=accounts)
+    with TestClient(HooksApp(inbox, authenticator).app(), client=("192.0.2.1", 1)) as client:
+        forged = [client.post("/hooks/pac", content=b"x" * 1_000_000).status_code for _ in range(4)]
+        client.portal.call(inbox.close)  # type: ignore[union-attr]
+
+    assert forged == [401, 401, 429, 429]
+    assert accounts.of_address("192.0.2.1").usage().cpu_seconds == pytest.approx(0.012)
+    assert accounts.of_address("192.0.2.2").cpu_left() == 0.01

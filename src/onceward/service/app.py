@@ -138,6 +138,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         observer = None if journal is None else JournalObserver(journal)
         accounts = _accounts(settings)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
+        stack.push_async_callback(authenticator.parser.close)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings, seal))
         inbox = await _inbox(url, settings, stack, seal)
         usage += [ledger.tables.usage, lambda tenants: inbox.usage()]

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -265,7 +266,7 @@ def test_workers_have_limits_of_their_own(shared: Callable[[Play], Any]) -> None
         return [
             Path(f"/proc/{supervisor.pid}/limits").read_text()
             for supervisor in shop.engine._supervisors
-            if supervisor.pid is not None
+            if supervisor.confined is not None
         ]
 
     texts = shared(play)
@@ -519,6 +520,52 @@ def test_a_mistake_in_the_engine_leaves_nobody_waiting(
         return words, await came_to(shop.put(1, "k")), await shop.count()
 
     assert shared(play) == (["StoreUnavailable", "OutcomeUnknown"], "ran", 1)
+
+
+STARTER = """
+import os, sys, time
+folder = sys.argv[1]
+number = 0
+while True:
+    try:
+        os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_EXCL))
+        break
+    except FileExistsError:
+        number += 1
+while number == 2 and not os.path.exists(f"{folder}/go"):
+    time.sleep(0.01)
+os.execv(sys.executable, [sys.executable, "-m", "onceward.service.sql.worker", *sys.argv[2:]])
+"""
+
+
+@pytest.mark.fault("a-request-waits-for-a-worker-to-start")
+def test_nobody_waits_for_a_worker_that_is_being_started(tmp_path: Path) -> None:
+    """
+    The third process hangs while it starts. What it was started for is done by the one that runs already.
+    """
+    folder, starts = tmp_path / "databases", tmp_path / "starts"
+    starts.mkdir()
+    (tmp_path / "starter.py").write_text(STARTER)
+    command = [sys.executable, str(tmp_path / "starter.py"), str(starts)]
+
+    async def play() -> tuple[list[int], list[str]]:
+        async with SqliteEngine(folder, worker_command=command, writers=1, readers=2) as engine:
+            shop = await Shop(engine).open()
+            counts = [await shop.count()]
+            try:
+                while not (starts / "2").exists():
+                    counts += await asyncio.gather(*(shop.count() for _ in range(10)))
+                async with asyncio.timeout(60):
+                    counts += await asyncio.gather(*(shop.count() for _ in range(10)))
+            finally:
+                (starts / "go").touch()
+            return counts, sorted(one.name for one in starts.iterdir())
+
+    counts, started = asyncio.run(play())
+
+    assert len(counts) > 20
+    assert set(counts) == {0}
+    assert started == ["0", "1", "2", "go"]
 
 
 def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
 from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
 from onceward.messaging.inbox.event_table import EVENT_BYTES
 from onceward.service.access import Accounts, Allowance, Totals, tenant_of
-from onceward.service.web.bodies import BodyIntake, declared_length
+from onceward.service.web.bodies import BodyIntake, declared_length, refuse_debtor
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import EXCEPTION_HANDLERS, ApiEndpoint
 from onceward.service.web.problems import error_response, log, starlette_response
@@ -52,6 +52,8 @@ RECEIVES: tuple[type[OncewardError], ...] = (
 )
 SHORT_BYTES = 65_536
 """A body that is read from any address: most events are far shorter, and the server has read as much already."""
+READ_SECONDS_PER_BYTE = 6e-9
+"""Of processor time: verifying and reading five megabytes takes 30 ms. The address that they come from pays."""
 SOURCE_BYTES_MAX = 32 << 20
 """Of longer bodies under way to one source: whoever knows its name can send to it. One address has half of them."""
 
@@ -92,8 +94,12 @@ class HooksApp:
         source = request.path_params["source"]
         try:
             scope = await self._scope_of(request, source)
+            payer = self._authenticator.accounts.of_address(self._authenticator.address(request))
+            refuse_debtor(payer)
             with self._intake(request, source) as intake:
-                received = await self._receive(request, source, scope, await intake.read(request))
+                body = await intake.read(request)
+                payer.spend_cpu(len(body) * READ_SECONDS_PER_BYTE)  # Whether it is an event or not.
+                received = await self._receive(request, source, scope, body)
             return starlette_response(accepted_response(received))
         except OncewardError as error:
             return error_response(error)

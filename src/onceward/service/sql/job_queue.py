@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +127,7 @@ class JobQueue:
         self._lines: OrderedDict[str, TenantLine] = OrderedDict()
         self._busy: set[str] = set()
         self._changed = asyncio.Event()
+        self._starting = 0
         self._looked_at = environment.monotonic()
 
     def __len__(self) -> int:
@@ -177,6 +179,23 @@ class JobQueue:
                 await self._environment.await_event(self._changed, LOOK_SECONDS)
             else:
                 await self._changed.wait()
+
+    async def wait_for_work(self) -> None:
+        """Until there is a job that no worker has taken at once, and that none is being started for."""
+        while len(self) <= self._starting:
+            self._changed.clear()
+            await self._changed.wait()
+            await asyncio.sleep(0)  # Whoever is ready comes first.
+
+    @contextmanager
+    def worker_starting(self) -> Iterator[None]:
+        """A worker is being started for a job."""
+        self._starting += 1
+        try:
+            yield
+        finally:
+            self._starting -= 1
+            self._changed.set()
 
     def finished(self, turn: WorkerTurn, cpu_seconds: float) -> None:
         """A turn is over, and has taken so much."""

@@ -25,6 +25,7 @@ from onceward._core.errors import ConfigurationError, OncewardError, OutcomeUnkn
 from onceward.gate.seal_keys import import_ciphers
 from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
 from onceward.runtime.environment import REAL
+from onceward.runtime.process_limits import lower_priority
 from onceward.service.sql.database_files import NEW_DATABASE_BYTES, create_file, drop_file, file_identity
 from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
@@ -49,8 +50,6 @@ Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 FILES_PER_DATABASE = 12
 """Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
 FILES_BESIDES = 64
-NICE = 10
-"""Of a slow worker: a tenth of what a quick one gets, if both want all there is."""
 PROCESSOR_SECONDS_BESIDES = 30
 """For starting, opening and committing, on top of what the statements of a group may take."""
 
@@ -198,6 +197,7 @@ def apply_limits(limits: Limits) -> None:
     ):
         _, most = resource.getrlimit(kind)
         resource.setrlimit(kind, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+    extend_cpu_limit(limits, REAL.process_cpu_seconds())
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Writing past the limit is an error then, and not the end.
     connection = sqlite3.connect(":memory:")
     connection.execute(f"PRAGMA soft_heap_limit = {limits.memory_bytes * 3 // 4}")
@@ -210,18 +210,6 @@ def extend_cpu_limit(limits: Limits, used: float) -> None:
     soft = math.ceil(used + 2 * limits.statement_seconds + PROCESSOR_SECONDS_BESIDES)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
-
-
-def lower_priority() -> None:
-    """
-    Let the others have the processor first. Not only when nobody else wants it: an honest long query has to end.
-
-    Where Linux shares the processor by session first (autogroup), a process's own niceness counts only inside of it.
-    """
-    with suppress(OSError):
-        os.nice(NICE)
-    with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def serve(link: socket.socket, page: int) -> None:

@@ -90,7 +90,7 @@ class WorkerSupervisor:
         self._command = command
         self._sandbox = sandbox
         self.confined: SandboxReport | None = None
-        """What holds the worker in, as it said when it was ready."""
+        """What holds the worker in, as it said when it was ready; None: there is none that is."""
         self._groups = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._progress: ProgressPage | None = None
@@ -102,6 +102,8 @@ class WorkerSupervisor:
         """Processor time of the turn, as far as it is known."""
         self.started = 0
         """How many workers there have been."""
+        self._not_started: OncewardError = StoreUnavailable("no worker process is running; nothing was run")
+        """Why there is none, if there is none."""
 
     @property
     def pid(self) -> int | None:
@@ -118,6 +120,7 @@ class WorkerSupervisor:
         busy: list[WorkerJob] = []
         try:
             while True:
+                await self._get_ready()
                 self._turn = await self._queue.take(self._together)
                 self._used = 0.0
                 try:
@@ -130,6 +133,16 @@ class WorkerSupervisor:
             # Whoever is cancelled in the middle of a turn has a worker that is in the middle of it, too.
             self._abandon(busy, EngineClosed())
             await asyncio.shield(self._stop(kill=bool(busy)))
+
+    async def _get_ready(self) -> None:
+        """Start the worker when there is work that no other one has taken, and before any of it is taken for this."""
+        if self._process is None:
+            await self._queue.wait_for_work()
+            with self._queue.worker_starting():
+                try:
+                    await self._start()
+                except OncewardError as error:
+                    self._not_started = error
 
     @property
     def _busy(self) -> list[WorkerJob]:
@@ -154,12 +167,9 @@ class WorkerSupervisor:
 
     async def _do(self, jobs: list[WorkerJob]) -> None:
         if self._process is None:
-            try:
-                await self._start()
-            except OncewardError as error:
-                for job in jobs:
-                    job.fail(error)
-                return
+            for job in jobs:
+                job.fail(self._not_started)
+            return
         self._groups += 1
         first = jobs[0]
         head = {"group": self._groups, "path": first.path, "mode": first.mode, "what": first.what}
@@ -350,7 +360,7 @@ class WorkerSupervisor:
     async def _stop(self, *, kill: bool = False) -> None:
         """End the worker: it goes when its link is closed, or is killed."""
         writer, process, progress = self._writer, self._process, self._progress
-        self._writer = self._process = self._progress = None
+        self._writer = self._process = self._progress = self.confined = None
         if process is not None and kill:
             process.kill()
         if writer is not None:

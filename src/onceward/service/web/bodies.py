@@ -3,7 +3,7 @@ Bodies of requests: held on an account before they are read, parsed a few at a t
 
     with BodyIntake(account, most=5_000_000) as intake:     # given back at the end of the block, however it ends
         read = await intake.read(request)                   # RateLimitError: nothing of it was read
-        value = await parser.run(account, work, len(read))  # the tenant pays for the processor time
+        value = await parser.parse(account, read, Kind)     # the tenant pays for the processor time
 
 Who may send a body at all is decided before: by its token, or by its source and address. Bytes are counted as they are
 sent; a body that is being parsed takes a few times as much.
@@ -14,15 +14,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from onceward._core.errors import BodyTooLarge, RateLimitError
+from onceward._core.strict_json import parse_json
 from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account, Hold, Resource
+from onceward.service.web.body_process import LONG_BYTES, BodyProcess
+from onceward.service.web.json_shape import check_shape
 
 T = TypeVar("T")
 
@@ -84,9 +89,9 @@ def declared_length(request: Request) -> int | None:
 def refuse_debtor(account: Account) -> None:
     """`RateLimitError` for whoever has used more processor time than comes back: until that is made up for."""
     if account.cpu_left() < 0:
-        wait = account.cpu_wait(0.0)
+        wait, who = account.cpu_wait(0.0), account.owner.partition(":")[0]
         raise RateLimitError(
-            "this tenant has used more processor time than it may, and waits until that is made up for; nothing was "
+            f"this {who} has used more processor time than it may, and waits until that is made up for; nothing was "
             f"run. Send it again in {wait:.0f} s",
             retry_after_seconds=wait,
         )
@@ -97,11 +102,13 @@ class BodyParser:
     Work on bodies, paid for by whose they are.
 
     A large body is parsed in a thread, but the interpreter runs one thread at a time: so large ones are parsed one
-    after the other, and each account has one in that line. Between two of them everybody else goes on.
+    after the other, and each account has one in that line. Between two of them everybody else goes on. The longest are
+    read in another process first (`BodyProcess`).
     """
 
     def __init__(self, environment: Environment = REAL) -> None:
         self._environment = environment
+        self._elsewhere = BodyProcess()
         self._turn = asyncio.Lock()
         self._lines: dict[str, tuple[asyncio.Lock, int]] = {}
         """Whose large bodies wait, and how many."""
@@ -118,6 +125,23 @@ class BodyParser:
         finally:
             account.spend_cpu(meter.used)
 
+    async def parse(self, account: Account, read: bytes, kind: type[T], *, exact: bool = False) -> T:
+        """A body of JSON as a value of a type; the account pays."""
+        if len(read) > LONG_BYTES and not exact:
+            async with self._in_line(account.owner), self._turn:
+                refuse_debtor(account)
+                try:
+                    short = await self._elsewhere.read(read)
+                finally:
+                    account.spend_cpu(self._elsewhere.used)
+            if short is not None:
+                return await self.run(account, partial(msgspec.json.decode, short, type=kind), len(short))
+        return await self.run(account, partial(_parsed, read, kind, exact), len(read))
+
+    async def close(self) -> None:
+        """End what runs for this."""
+        await self._elsewhere.close()
+
     @asynccontextmanager
     async def _in_line(self, owner: str) -> AsyncIterator[None]:
         lock, waiting = self._lines.get(owner, (asyncio.Lock(), 0))
@@ -132,6 +156,12 @@ class BodyParser:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+
+def _parsed(read: bytes, kind: type[T], exact: bool) -> T:
+    if len(read) > HEAVY_BYTES:
+        check_shape(read)
+    return msgspec.convert(parse_json(read, exact=exact), kind)
 
 
 class _CpuMeter:

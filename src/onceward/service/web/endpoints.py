@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +19,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from onceward._core.canonical import parse_json
 from onceward._core.errors import (
     AmbiguousIdentity,
     BodyTooLarge,
@@ -39,14 +37,12 @@ from onceward._core.errors import (
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
-from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.protocol.errors import ResourceNotFound
 from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Caller, Role
 from onceward.service.access.accounts import Account
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
-from onceward.service.web.json_shape import check_shape
 from onceward.service.web.problems import (
     HeadTooLarge,
     InternalError,
@@ -261,17 +257,12 @@ class _Handler:
         refuse_debtor(account)
         read = await held.enter_context(BodyIntake(account, most=self._max)).read(request)
         try:
-            return await self._authenticator.parser.run(account, partial(_parsed, read, endpoint), len(read)), len(read)
+            parsing = self._authenticator.parser.parse(account, read, endpoint.body, exact=endpoint.exact)
+            return await parsing, len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not valid for this endpoint: {error}") from None
-
-
-def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
-    if len(read) > HEAVY_BYTES:
-        check_shape(read)
-    return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
 def _is_ambiguous(request: Request) -> bool:

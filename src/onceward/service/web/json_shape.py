@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceward.service.web.problems import RequestMalformed
+from onceward._core.errors import RequestInvalid
 
 MEMBERS_MAX = 20_000
 """Names of objects: a hundred statements with two hundred named parameters each."""
@@ -24,7 +24,7 @@ PIECE_BYTES = 65_536
 
 
 def check_shape(read: bytes) -> None:
-    """`RequestMalformed` if there is more in a JSON text than any request can have. What is no JSON may pass."""
+    """`RequestInvalid` if there is more in a JSON text than any request can have. What is no JSON may pass."""
     quotes, inside = 0, 0
     members, commas, lists, objects = 0, 0, 0, 0
     for piece in _pieces(read):
@@ -39,7 +39,7 @@ def check_shape(read: bytes) -> None:
         objects += outside.count(b"{")
         strings = quotes // 2
         if strings > MEMBERS_MAX + VALUES_MAX or members > MEMBERS_MAX or max(commas, lists, objects) > VALUES_MAX:
-            raise RequestMalformed(
+            raise RequestInvalid(
                 f"the body has more in it than a request can have: at most {MEMBERS_MAX} members of objects and "
                 f"{VALUES_MAX} values. Nothing was run; send it in several requests"
             )
