@@ -60,7 +60,7 @@ test-agents: $(AGENTS_STAMP) ## Every framework and queue, killed at every point
 	$(AGENTS_VENV)/bin/python tools/faults.py --frameworks
 
 # The lowest versions of what the service needs that pyproject.toml allows, in an environment of their own.
-FLOORS := serve postgres redis sealed
+FLOORS := serve postgres redis sealed sql-postgres
 FLOORS_VENV := .venv-floors
 FLOORS_STAMP := $(FLOORS_VENV)/.ready
 comma := ,
@@ -77,7 +77,8 @@ $(FLOORS_STAMP): pyproject.toml tools/floors.py tests/floors.txt
 test-floors: $(FLOORS_STAMP) ## The service and its stores on the lowest versions of their libraries (minutes)
 	$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -q -W default tests/service/test_service_socket.py tests/service/test_service_keys.py \
 		tests/service/test_service_hooks.py tests/service/test_service_tls.py tests/service/test_service_connections.py \
-		tests/service/test_service_sealed.py tests/service/test_service_replicas.py tests/service/sql/test_sql_keys.py
+		tests/service/test_service_sealed.py tests/service/test_service_replicas.py tests/service/sql/test_sql_keys.py \
+		tests/service/sql_postgres/test_postgres_keys.py
 
 .PHONY: test-ha
 test-ha: $(STAMP) ## Two services on a PostgreSQL primary that is killed under load, five times; and a control that loses

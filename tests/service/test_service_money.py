@@ -7,27 +7,33 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from service_support import INSERT, TABLE, Heard, Served
 
 from onceward.service.access import Access
+from onceward.service.access.access_tables import RanLookup
 from onceward.service.settings import Settings, store_url_of
 from onceward.service.sql.database_files import namespace_of
+from onceward.service.sql.postgres.schema_records import SchemaRecords
 from onceward.service.sql.ran_operations import find_ran
 from onceward.stores.tables import Sql, SqlSteps
 from servers import ending, postgres
+from servers.tenants import prepare
 
 PRICE = 1_000
 PAID_IN = 10_000 * PRICE
 PEPPER = "a pepper of more than thirty-two characters"
 CROWD = 40
 KEYS = 50
+KINDS = (*postgres.kinds(), "sql") if postgres.wanted() else postgres.kinds()
+"""Where the store is; `sql`: in PostgreSQL, and the databases as well."""
 
 
 class Shop:
@@ -39,7 +45,12 @@ class Shop:
             postgres.running().execute("DROP DATABASE IF EXISTS money WITH (FORCE)")
             postgres.running().execute("CREATE DATABASE money")
             self.url = postgres.running().url("money")
-        self.flags = ("--store", self.url, "--price", str(PRICE), "--flood-burst", "100000", *flags)
+        if kind == "sql":
+            postgres.running().execute("DROP DATABASE IF EXISTS money_sql WITH (FORCE)")
+            self.url = prepare(postgres.running(), "money_sql")
+        self.kind = kind
+        where = ("--sql" if kind == "sql" else "--store", self.url)
+        self.flags = (*where, "--price", str(PRICE), "--flood-burst", "100000", *flags)
         self.folder = folder
         self.served = self.start(*program)
 
@@ -81,7 +92,7 @@ class Shop:
         self.served.stop()
 
 
-@pytest.fixture(scope="module", params=postgres.kinds())
+@pytest.fixture(scope="module", params=KINDS)
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     """One service for each kind of store."""
     os.environ["ONCEWARD_PEPPER"] = PEPPER
@@ -218,11 +229,12 @@ class TestPrices:
             return lambda: shop.served.call("POST", f"{path}/batch", body, token=token)
 
         good, twice = "SELECT 1", "INSERT INTO events VALUES ('e-1', 'secret')"
+        leak = "CAST(name AS INTEGER)" if shop.kind == "sql" else "json_extract('{}', name)"
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
         assert paid(shop, "prices", query(twice)) == 1
         costs = {
             "constraint": paid(shop, "prices", query(twice, "k")),
-            "leak": paid(shop, "prices", query("SELECT json_extract('{}', name) FROM events")),
+            "leak": paid(shop, "prices", query(f"SELECT {leak} FROM events")),
             "many rows": paid(shop, "prices", query(endless)),
             "batch": paid(shop, "prices", batch(good, twice, good)),
             "syntax": paid(shop, "prices", query("SELEC")),
@@ -249,6 +261,8 @@ class TestPrices:
         """
         An error that looks like the compiler's, raised by a trigger, costs like any that ran.
         """
+        if shop.kind == "sql":
+            pytest.skip("tenants have no triggers on PostgreSQL")
         path, token = shop.tenant("actor")
         words = "CREATE TRIGGER t BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no such table: x'); END"
         assert shop.served.query(path, words, token=token).status == 200
@@ -310,13 +324,28 @@ def pass_time(shop: Shop, path: str, seconds: int = 1_000) -> None:
             {"us": seconds * 1_000_000},
         )
 
-    _, _, tenant, name = path.rsplit("/", 3)
-    file = shop.folder / "databases" / namespace_of("test", tenant) / f"{name}.db"
-    with closing(sqlite3.connect(file, timeout=60)) as connection, connection:
-        connection.execute("UPDATE onceward_records SET settled_at = settled_at - ?", (seconds * 1_000_000,))
+    older = f"UPDATE onceward_records SET settled_at = settled_at - {seconds * 1_000_000}"
+    if shop.kind == "sql":
+        with psycopg.connect(shop.url) as line:
+            line.execute(older.encode())
+    else:
+        _, _, tenant, name = path.rsplit("/", 3)
+        file = shop.folder / "databases" / namespace_of("test", tenant) / f"{name}.db"
+        with closing(sqlite3.connect(file, timeout=60)) as connection, connection:
+            connection.execute(older)
     # Last: as soon as a reservation has lapsed, the service itself may look at it.
     with shop.access() as access:
         access._database.driver.transact("access.sweep", earlier)
+
+
+@contextmanager
+def ran_in(shop: Shop) -> Iterator[RanLookup]:
+    """What the records of a shop say about what ran."""
+    if shop.kind != "sql":
+        yield partial(find_ran, shop.folder / "databases")
+        return
+    with closing(SchemaRecords(shop.url)) as records:
+        yield records.ran
 
 
 KILLED = """
@@ -331,7 +360,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", postgres.kinds())
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("at", "ran"),
     [
@@ -363,7 +392,7 @@ def test_a_killed_service_is_paid_for_what_ran_and_only_for_that(
         again = shop.served.query(path, INSERT, ["e-1", "x"], key="k", token=token)
         rows = shop.served.query(path, "SELECT count(*) FROM events", token=token).document["rows"]
         pass_time(shop, path)
-        with Access.open(shop.url, ran=partial(find_ran, shop.folder / "databases")) as access:
+        with ran_in(shop) as found, Access.open(shop.url, ran=found) as access:
             access.sweep()
 
         assert (again.status, "idempotency-replayed" in again.headers, rows) == (200, ran, [[1]])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import SHORT
-from tenant_support import Tenant, administrator
+from tenant_support import DATABASE, NAMESPACE, Tenant, administrator
 
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.postgres.allowed_names import FUNCTIONS, TYPES, VIEWS, VOLATILE
@@ -316,16 +316,29 @@ class TestErrors:
 
         play(story)
 
-    def test_a_database_has_only_so_many_tables(self, play: Callable[..., Any]) -> None:
+    @pytest.mark.fault("pg-only-one-database-is-counted")
+    def test_a_tenant_has_only_so_many_tables(self, play: Callable[..., Any]) -> None:
         """
-        Each needs a place in the server's table of locks, which everybody shares.
+        In all its databases and both environments: each needs a place in the server's table of locks, which everybody
+        shares. Types take room in its catalog, and count, too.
         """
 
         async def story(tenant: Tenant) -> None:
+            engine = tenant.engine
+            for name in [one for one in await engine.databases() if one.namespace.endswith("-acme")]:
+                await engine.drop(*name)
+            for namespace in (NAMESPACE, "test-acme", "live-others"):
+                await engine.create(namespace, DATABASE)
             await tenant.batch("CREATE TABLE a (id int)", "CREATE TABLE b (id int)")
-            with pytest.raises(SqlError) as refused:
-                await tenant.batch("CREATE TABLE c (id int)", "CREATE TABLE d (id int PRIMARY KEY)")
-            assert refused.value.kind is SqlKind.FULL
-            assert [one.name for one in await tenant.engine.tables("live-acme", "shop")] == ["a", "b"]
+            for refused_sql in ("CREATE TABLE c (id int PRIMARY KEY)", "CREATE TYPE t AS (a int, b int)"):
+                with pytest.raises(SqlError) as refused:
+                    await engine.batch("test-acme", DATABASE, ["CREATE TABLE d (id int)", refused_sql])
+                assert refused.value.kind is SqlKind.FULL
+            await engine.query("test-acme", DATABASE, "CREATE TABLE d (id int)")
+            with pytest.raises(SqlError):
+                await tenant.ask("CREATE INDEX ON a (id)")
+            await engine.batch("live-others", DATABASE, ["CREATE TABLE a (id int)", "CREATE TABLE b (id int)"])
+            assert [one.name for one in await engine.tables(NAMESPACE, DATABASE)] == ["a", "b"]
+            await engine.drop("live-others", DATABASE)
 
         play(story, relations_max=3)

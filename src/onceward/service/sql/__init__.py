@@ -1,5 +1,6 @@
 """
-The SQL engine of `onceward serve`: tenants' SQLite databases, with keys and plans, in processes of their own.
+The SQL engine of `onceward serve`: tenants' SQLite databases, with keys and plans, in processes of their own; or, in
+`postgres`, schemas of a PostgreSQL database.
 
 Only `app.py` speaks HTTP; the engine can be used in any application. Keys are kept in the tenant's own file, so that a
 record commits together with what its statement writes. May import `protocol`, `gate`, `access` and `web`, and no other

@@ -3,8 +3,9 @@ Keys of SQL requests that run right now, or wait for their turn: what a second r
 
 The engine would be right without this: it runs one request after the other in the database's own file, and the second
 one replays. But it would leave the second one in the queue for as long as the first one takes, and a service may have
-promised something else. A note in this process is enough for that, because one process serves a folder: all requests
-for a database come through here. Where it is wrong (a first request whose client has gone), the file still decides.
+promised something else. A note in this process is enough for files, because one process serves a folder. On PostgreSQL
+several do, and what runs elsewhere is told by the database (`PostgresEngine`, `in_flight_seconds`). Where a note is
+wrong (a first request whose client has gone), the database still decides.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, Unpack
 
@@ -79,7 +79,6 @@ from onceward.service.sql.requests import (
     SqlRequest,
     SqlResult,
     SqlStatement,
-    Step,
     TableInfo,
     build_request,
 )
@@ -211,13 +210,13 @@ class PostgresEngine:
     ) -> bool:
         """Make a database; whether it is new."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session:
+        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
             return await schemas.create(session, namespace, database)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session:
+        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
             schema = await schemas.drop(session, namespace, database)
             if schema is not None:
                 await schemas.erase_records(session, schema)
@@ -304,6 +303,15 @@ class PostgresEngine:
         seconds = self._costs.quick if request is None else self._costs.expected(asked.tenant, request)
         return self._pool.lend(asked.tenant, asked.account, seconds)
 
+    @asynccontextmanager
+    async def _timed(self, session: TenantSession) -> AsyncIterator[None]:
+        """What the service does for a tenant costs the tenant, too."""
+        began = self._environment.monotonic()
+        try:
+            yield
+        finally:
+            session.worked += self._environment.monotonic() - began
+
     # A request.
 
     async def _checked(self, statements: Iterable[Any], **options: Any) -> SqlRequest:
@@ -335,18 +343,18 @@ class PostgresEngine:
             reads=reads and request.identity is None,
             lock_milliseconds=milliseconds,
             statement_milliseconds=milliseconds,
-            room=self._room(request, schema, namespace, measured=not reads and not verbs <= _FREES),
+            room=self._room(request, schema, namespace, watched=not reads and not verbs <= _FREES),
             replay_only=request.replay_only,
             is_keyed=request.identity is not None,
         )
 
-    def _room(self, request: SqlRequest, schema: str, namespace: str, *, measured: bool) -> SchemaRoom:
-        """What a request may add. Its bytes are looked at under a quota, and otherwise now and then."""
-        if measured and request.growth is None:
-            measured = self._measured.is_due(schema)
+    def _room(self, request: SqlRequest, schema: str, namespace: str, *, watched: bool) -> SchemaRoom:
+        """What a request may add. Its bytes are looked at under a quota; otherwise now and then, and if it is heavy."""
+        measured = watched and (request.growth is not None or self._measured.is_due(schema))
         return SchemaRoom(
             things_max=min(self._relations_max, self._server.relations_max(EACH)),
             namespaces=sibling_namespaces(namespace) if namespace else (),
+            watched=watched,
             measured=measured,
             growth=request.growth,
             database_bytes=self._limits.database_bytes,
@@ -430,8 +438,12 @@ class PostgresEngine:
             joined: TenantTransaction | None = None
             began = self._environment.monotonic()
             try:
-                bound = await self._bound(request, await self._found(session, asked), asked.namespace)
-                session.worked += self._environment.monotonic() - began
+                try:
+                    bound = await self._bound(request, await self._found(session, asked), asked.namespace)
+                finally:
+                    session.worked += self._environment.monotonic() - began
+                if self._costs.expected(asked.tenant, request) > self._costs.quick:
+                    bound = bound._replace(is_slow=True)
                 joined = TenantTransaction(
                     session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
                 )
@@ -471,25 +483,23 @@ class PostgresEngine:
                 raise NotReplayed
             return timed(await joined.work())
 
-        match request.identity:
-            case None:
-                if request.replay_only:
-                    raise NotReplayed
-                return timed(await joined.run()), False
-            case Keyed(scope, key) if operation is not None and bound.is_foretold and not request.replay_only:
-                document = await self._settled_at_once(operation, bound, joined)
-                if document is not None:
-                    return document, False
-        match request.identity:
-            case Keyed(scope, key):
-                document = await self._gate(scope, bound.schema).atomic(
-                    joined, key, work, request=request.fingerprint_fields(), name=_NAME, claim="last"
-                )
-            case Step(scope, plan, step):
-                steps = self._gate(scope, bound.schema).plan(plan)
-                document = await steps.step(
-                    step, work, request=request.fingerprint_fields(), name=_NAME, connection=joined, claim="last"
-                )
+        identity = request.identity
+        if identity is None:
+            if request.replay_only:
+                raise NotReplayed
+            return timed(await joined.run()), False
+        if operation is not None and bound.is_foretold and not request.replay_only:
+            document = await self._settled_at_once(operation, bound, joined)
+            if document is not None:
+                return document, False
+        gate, fields = self._gate(identity.scope, bound.schema), request.fingerprint_fields()
+        if isinstance(identity, Keyed):
+            document = await gate.atomic(joined, identity.key, work, request=fields, name=_NAME, claim="last")
+        else:
+            steps = gate.plan(identity.plan)
+            document = await steps.step(
+                identity.step, work, request=fields, name=_NAME, connection=joined, claim="last"
+            )
         return document, not joined.settled
 
     async def _settled_at_once(

@@ -22,6 +22,9 @@ from onceward.service.sql.postgres.session import PipelineStep
 
 MEASURED_SECONDS: Final = 1.0
 """Between two looks at the size of one database, where no quota asks for each of its writes."""
+HEAVY_ROWS: Final = 100
+HEAVY_SECONDS: Final = 0.05
+"""A request that writes more rows, or takes longer, is looked at before it commits."""
 REMEMBERED: Final = 10_000
 _THINGS: Final = """pg_catalog.pg_depend AS part JOIN pg_catalog.pg_namespace AS space ON space.oid = part.refobjid
     AND part.refclassid = CAST('pg_catalog.pg_namespace' AS pg_catalog.regclass)"""
@@ -53,8 +56,10 @@ class SchemaRoom(NamedTuple):
     """Tables, indexes, sequences, views and types of the tenant."""
     namespaces: Sequence[str] = ()
     """Where the tenant's databases are: all that count together."""
+    watched: bool = False
+    """Whether it may make the database larger."""
     measured: bool = False
-    """Whether bytes are looked at."""
+    """Whether bytes are looked at in any case; of what is watched only, if it turns out to be heavy."""
     growth: int | None = None
     """How many more bytes there may be; None: as many as the database may have."""
     database_bytes: int = 0
@@ -71,11 +76,12 @@ class SchemaRoom(NamedTuple):
             steps.append(
                 PipelineStep(_counting(records), [spaces.encode(), str(self.things_max).encode()], b"onceward_things")
             )
-        if self.measured:
-            growth = None if self.growth is None else str(self.growth).encode()
-            values = [schema.encode(), growth, str(self.database_bytes).encode()]
-            steps.append(PipelineStep(_AFTER, values, b"onceward_after"))
-        return steps
+        return [*steps, self.measuring(schema)] if self.measured else steps
+
+    def measuring(self, schema: str) -> PipelineStep:
+        """Looks at the bytes, and stops the transaction if they are too many."""
+        growth = None if self.growth is None else str(self.growth).encode()
+        return PipelineStep(_AFTER, [schema.encode(), growth, str(self.database_bytes).encode()], b"onceward_after")
 
     def refusal(self, code: str) -> SqlError | None:
         """What to say where one of these steps has stopped the transaction."""

@@ -37,6 +37,8 @@ from onceward.stores._postgres_wire import RECORD_CONVERSION, connect_arguments,
 ANSWER_SECONDS: Final = 10.0
 """Beyond a statement's deadline, how long a server may be silent before its connection is given up."""
 CANCEL_SECONDS: Final = 5.0
+WAY_LOOKS: Final = 3
+"""How often the way to the server is measured when a session is opened: the quickest counts."""
 _SETTINGS: Final = (
     "SET search_path = pg_catalog",
     # A tenant's statements are planned for what they are; ours, which the store's connections plan in another way, are
@@ -122,9 +124,11 @@ class TenantSession:
         self.opened_at = opened_at
         self.uses = 0
         self.worked = 0.0
-        """Seconds that the server took for tenants' statements, since this session was lent; the way there included."""
+        """Seconds that tenants' statements took since this session was lent, with the way to the server and back."""
         self.told = 0.0
-        """The same, of those for which the server itself has said it."""
+        """The same of those of which the server itself has said it, without the way."""
+        self.way = 0.0
+        """Seconds of that way, which is nobody's work: what the quickest of our own settings took."""
         self.version: int = connection.info.server_version
         """Of the server."""
         self._prepared: set[bytes] = set()
@@ -144,10 +148,17 @@ class TenantSession:
             if connection.info.server_version >= 170_000:
                 settings.append(f"SET transaction_timeout = {round(2_000 * limits.statement_seconds) + 10_000}")
             await connection.execute("; ".join(settings).encode())
+            clock, way = asyncio.get_running_loop().time, float("inf")
+            for setting in _SETTINGS[:WAY_LOOKS]:
+                began = clock()
+                await connection.execute(setting)
+                way = min(way, clock() - began)
         except BaseException:
             connection.pgconn.finish()
             raise
-        return cls(connection, limits, now)
+        made = cls(connection, limits, now)
+        made.way = way
+        return made
 
     @property
     def is_at_rest(self) -> bool:

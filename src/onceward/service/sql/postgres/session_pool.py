@@ -88,8 +88,6 @@ class SessionPool:
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """Of tenants who have or wait for sessions; the one whose turn it is first."""
         self._look: asyncio.TimerHandle | None = None
-        self._shortest = float("inf")
-        """The quickest exchange so far, in seconds: the way to the server and back, which is nobody's work."""
         self._ever = False
         self._closed = False
 
@@ -133,13 +131,10 @@ class SessionPool:
         self._forget(tenant, line)
         self._serve()
 
-    def cost_of(self, session: TenantSession) -> float:
+    @staticmethod
+    def cost_of(session: TenantSession) -> float:
         """What the server has worked for whoever has a session now, as far as it says so or that can be told here."""
-        cost = REQUEST_SECONDS + session.told
-        if session.worked:
-            self._shortest = min(self._shortest, session.worked)
-            cost += session.worked - self._shortest
-        return cost
+        return REQUEST_SECONDS + session.told + max(session.worked - session.way, 0.0)
 
     def refuse_waiting(self) -> None:
         """Nobody gets a turn any more."""
@@ -276,7 +271,6 @@ class SessionPool:
 
     def drop_idle(self) -> None:
         """The server is gone, or another one: whoever asks again asks on a new connection."""
-        self._shortest = float("inf")
         while self._idle:
             self._idle.pop().close()
 

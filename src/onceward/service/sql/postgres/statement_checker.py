@@ -187,7 +187,7 @@ class StatementChecker:
         if len(names) > 1 and names[0] != "pg_catalog":
             raise _denied(f"the function {'.'.join(names)[:80]}")
         if names[-1] not in FUNCTIONS:
-            raise _denied(f"the function {names[-1][:60]}")
+            raise _denied(f"the function {names[-1][:60]}", _HINTS.get(names[-1]))
 
     def check_attribute(self, node: Node) -> None:
         """`(value).name`, which may be a column, a function or a type."""
@@ -223,6 +223,8 @@ _HINTS: Final = {
     "CreateTrigStmt": _NO_CODE,
     "DoStmt": "send the statements themselves, as a batch",
     "CopyStmt": "send rows as INSERT with parameters",
+    "digest": "it is pgcrypto's; PostgreSQL's own is sha256(convert_to(text, 'UTF8'))",
+    "pg_sleep": "wait in the program",
 }
 
 

@@ -27,7 +27,7 @@ from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
 from onceward.protocol.errors import SqlError
 from onceward.runtime.flow_driver import BegunCoroutine
-from onceward.service.sql.postgres.schema_room import SchemaRoom, quota_full
+from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import (
     Answer,
     PipelineStep,
@@ -61,6 +61,8 @@ SELECT txid_current(),
 """An error stops what is sent after it: division by zero if there is a record, a root if somebody else is at it."""
 _FOUND, _HELD = NOT_LANDED, NOT_OURS
 _NO_SUCH_ROLE: Final = "22023"
+_TENANTS_DOING: Final = frozenset(("40P01", "53200", "55P03", "57014"))
+"""Of a statement of ours: it waited for what the tenant's other requests hold, or there was no room for its locks."""
 _SETTINGS: Final = """
 set_config('search_path', ${0}::text, true), set_config('lock_timeout', ${1}::text, true),
 set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_only', ${3}::text, true),
@@ -108,6 +110,8 @@ class TenantRequest(NamedTuple):
     """Whether nothing is to be run."""
     is_keyed: bool = False
     """Whether its result is kept."""
+    is_slow: bool = False
+    """Whether it took long the last time."""
 
     @property
     def settings(self) -> list[bytes]:
@@ -121,8 +125,9 @@ class TenantRequest(NamedTuple):
 
     @property
     def is_foretold(self) -> bool:
-        """Whether the result is certain before anything is sent."""
-        return all(one.writes is not None for one in self.statements)
+        """Whether the result is certain before anything is sent, and small: of what is heavy the size is looked at."""
+        writes = [one.writes for one in self.statements if one.writes is not None]
+        return len(writes) == len(self.statements) and sum(writes) <= HEAVY_ROWS and not self.is_slow
 
     def foretold(self) -> dict[str, Any]:
         """The result, if it is certain."""
@@ -351,8 +356,21 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 await self.rollback()
                 raise _ours(answer.error)
         self._result_bytes = counter.used
+        if not ending and not any(one.error is not None for one in answers):
+            await self._measure_late(answers[first:last])
         end = len(answers) - len(ending)
         return _Sent(answers[len(before)], answers[first:last], answers[last:end], answers[end:])
+
+    async def _measure_late(self, statements: Sequence[Answer]) -> None:
+        """Look at the size before the commit after all, if more was done than small writes do."""
+        room = self._request.room
+        written = sum(one.result.command_tuples or 0 for one in statements)
+        if room.measured or not room.watched or (self._session.worked <= HEAVY_SECONDS and written <= HEAVY_ROWS):
+            return
+        [answer] = await self._session.exchange((room.measuring(self._request.schema),))
+        if answer.error is not None:
+            await self.rollback()
+            raise room.refusal(_code_of(answer.error)) or _ours(answer.error)
 
     async def _exchange(self, steps: Sequence[PipelineStep], *, commits: bool, **counting: Any) -> list[Answer]:
         """Send steps, of which the last may commit. If no answer comes, it is known what that leaves open."""
@@ -465,6 +483,8 @@ def _ours(failed: Any) -> Exception:
     """The error of a statement of the service's own, which is not the tenant's doing."""
     if _code_of(failed) == _NO_SUCH_ROLE:
         return SchemaGone()
+    if _code_of(failed) in _TENANTS_DOING:
+        return sql_error(failed)
     text = (failed.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
     return StoreUnavailable(f"the database refused what the service asked: {text[:200]}", retry_after_seconds=1.0)
 
