@@ -69,6 +69,9 @@ class BegunCoroutine(UncancellableFuture[T]):
             self.set_exception(error)
             raise
         else:
+            if waited is None:  # It only lets the others go first.
+                self.get_loop().call_soon(self._go_on)
+                return
             waited._asyncio_future_blocking = False
             waited.add_done_callback(self._go_on)
 

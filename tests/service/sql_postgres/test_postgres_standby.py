@@ -30,10 +30,11 @@ NOT_ACKNOWLEDGED = (StoreUnavailable, InFlight)
 
 
 def prepared(server: PostgresServer) -> None:
-    """A database for tenants."""
+    """A database for tenants, whose role would not wait for a standby by itself."""
     server.execute("CREATE DATABASE tenants")
     with psycopg.connect(server.url("tenants"), autocommit=True) as connection:
         connection.execute(preparation_script("tenants").encode())
+        connection.execute(f"ALTER ROLE {ROLE} SET synchronous_commit = off".encode())
 
 
 @pytest.fixture
