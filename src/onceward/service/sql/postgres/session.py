@@ -15,14 +15,12 @@ everybody what the standby does not have. Whoever waits for too long hangs up in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.generators import send
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
-from psycopg.waiting import Ready, Wait
 
 from onceward._core.errors import StoreUnavailable
 from onceward.protocol.errors import SqlError, SqlKind
@@ -133,7 +131,7 @@ class TenantSession:
         """Of the server."""
         self._prepared: set[bytes] = set()
         self._loader = Transformer(connection)
-        self._ready: asyncio.Future[int] | None = None
+        self._ready: asyncio.Future[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self.spoilt = False
         """Whether it is not to be used again."""
@@ -200,7 +198,7 @@ class TenantSession:
         began = loop.time()
         deadline = loop.call_later(2 * seconds if commits else seconds, self._hang_up if commits else self._cancel)
         try:
-            await self._drive(self._talk(steps, answers, counted, counter), loop)
+            await self._talk(steps, answers, counted, counter)
             self.connection.notices.check()
         except (psycopg.Error, OSError) as error:
             self.spoilt = True
@@ -218,39 +216,26 @@ class TenantSession:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers
 
-    async def _drive(self, talk: Generator[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+    async def _woken(self, *, writes: bool = False) -> None:
         """
-        Run a generator of psycopg's kind to its end.
+        Wait until there is something to read, or room to write, and read what there is.
 
-        As `connection.wait` does it, which asks the event loop for a timer and a reader each time that it waits.
+        `connection.wait` would ask the event loop for a timer and a reader each time.
         """
+        pgconn, loop = self.connection.pgconn, asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        if writes:
+            loop.add_writer(pgconn.socket, self._wake)
         try:
-            wanted = next(talk)
-        except StopIteration:
-            return
-        socket = self.connection.pgconn.socket
-        loop.add_reader(socket, self._wake, Ready.R)
-        try:
-            while True:
-                self._ready = loop.create_future()
-                if wanted & Wait.W:
-                    loop.add_writer(socket, self._wake, Ready.W)
-                try:
-                    ready = await self._ready
-                finally:
-                    if wanted & Wait.W:
-                        loop.remove_writer(socket)
-                wanted = talk.send(ready)
-        except StopIteration:
-            return
+            await self._ready
         finally:
-            self._ready = None
-            loop.remove_reader(socket)
-            talk.close()
+            if writes:
+                loop.remove_writer(pgconn.socket)
+        pgconn.consume_input()
 
-    def _wake(self, ready: int) -> None:
+    def _wake(self) -> None:
         if self._ready is not None and not self._ready.done():
-            self._ready.set_result(ready)
+            self._ready.set_result(None)
 
     async def execute(self, *steps: PipelineStep) -> list[Answer]:
         """Steps of ours; the first that failed raises."""
@@ -282,39 +267,38 @@ class TenantSession:
         except psycopg.Error:
             return  # The server's own limits are behind this one.
 
-    def _talk(
+    async def _talk(
         self, steps: Sequence[PipelineStep], answers: list[Answer], counted: range, counter: RowCounter | None
-    ) -> Generator[Any, Any, None]:
-        """A generator as psycopg's own are: it yields what it waits for."""
+    ) -> None:
         pgconn: Any = self.connection.pgconn
+        loop, socket = asyncio.get_running_loop(), pgconn.socket
         pgconn.enter_pipeline_mode()
+        loop.add_reader(socket, self._wake)
         try:
             sent = self._queue(pgconn, steps, answers)
             pgconn.pipeline_sync()
-            if pgconn.flush():
-                yield from send(pgconn)
+            while pgconn.flush():
+                await self._woken(writes=True)
             failed = False
             for number, expected in sent:
                 if number in counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
-                while True:
-                    while pgconn.is_busy():
-                        yield Wait.R
-                        pgconn.consume_input()
-                    result = pgconn.get_result()
-                    if result is None:
-                        break
+                while (result := await self._next(pgconn)) is not None:
                     failed = failed or result.status == ExecStatus.FATAL_ERROR
                     self._take(result, expected, counter if number in counted else None)
-            while True:
-                while pgconn.is_busy():
-                    yield Wait.R
-                    pgconn.consume_input()
-                result = pgconn.get_result()
-                if result is None or result.status == ExecStatus.PIPELINE_SYNC:
+            while (result := await self._next(pgconn)) is not None:
+                if result.status == ExecStatus.PIPELINE_SYNC:
                     break
         finally:
+            self._ready = None
+            loop.remove_reader(socket)
             self._leave_pipeline()
+
+    async def _next(self, pgconn: Any) -> Any:
+        """The next result; None behind the last one of a step."""
+        while pgconn.is_busy():
+            await self._woken()
+        return pgconn.get_result()
 
     def _queue(
         self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]
