@@ -399,3 +399,18 @@ def test_a_killed_service_is_paid_for_what_ran_and_only_for_that(
         assert shop.balance("killed") == (PAID_IN - 2 * PRICE, 0)
     finally:
         shop.stop()
+
+
+@pytest.mark.fault("money-a-busy-file-says-that-nothing-ran")
+def test_a_database_that_cannot_be_read_does_not_say_that_nothing_ran(tmp_path: Path) -> None:
+    """
+    It may have run just now, so that nobody gives money back for it; one that is gone says nothing.
+    """
+    place = tmp_path / "test-acme"
+    place.mkdir()
+    (place / "shop.db").write_bytes(b"no database" * 1_000)
+
+    found = find_ran(tmp_path, [f"test-acme/shop/{'0' * 64}", f"test-acme/gone/{'0' * 64}"])
+
+    assert list(found) == [f"test-acme/shop/{'0' * 64}"]
+    assert found[f"test-acme/shop/{'0' * 64}"] < 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -308,6 +309,40 @@ class TestLapsing:
 
             assert access.sweep() == (2 * UNIT, 0, UNIT)
             assert balance(access) == (8 * UNIT, 0)
+
+    @pytest.mark.fault("money-a-slow-look-gives-it-back", "money-a-slow-look-is-paid-for-twice")
+    def test_how_long_it_takes_to_look_changes_nothing(self, world: World, colour: str) -> None:
+        """
+        Looking takes five seconds. What ran a second after its money was reserved is paid all the same; what was paid
+        a second before somebody's replay died is not paid again.
+        """
+
+        def slow(operations: Sequence[str]) -> dict[str, float]:
+            world.pass_time(5)
+            return {"ran": 800 + 5 - 1, "paid": 800 + 1}
+
+        with closing(world.open(colour, ran=slow)) as access:
+            _paid(access)
+            access.commit(access.charge("acme", UNIT, operation="paid"))
+            world.pass_time(1)
+            access.charge("acme", UNIT, operation="ran")
+            access.charge("acme", UNIT, operation="paid")
+            world.pass_time(800)
+
+            assert access.sweep() == (UNIT, 0, UNIT)
+            assert balance(access) == (8 * UNIT, 0)
+
+    def test_what_nobody_can_tell_for_a_day_is_given_back(self, world: World, colour: str) -> None:
+        """
+        A file that cannot be read says that it may have run just now: it is asked about again, and not for ever.
+        """
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, 0.0))) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            world.pass_time(80_000)
+            assert access.sweep() == (0, 0, 0)
+            world.pass_time(10_000)
+            assert access.sweep() == (UNIT, 0, 0)
 
     def test_what_ran_just_now_is_left_to_whoever_ran_it(self, world: World, colour: str) -> None:
         """

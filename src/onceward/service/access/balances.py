@@ -176,11 +176,14 @@ def find_lapsed(tenant: str | None) -> SqlSteps[list[LapsedReservation]]:
     return [LapsedReservation(*row) for row in (yield Sql(statement, {"tenant": tenant, "limit": SWEEP_BATCH}))]
 
 
-def end_lapsed(tenant: str, ids: Collection[str], ran: Collection[str]) -> SqlSteps[tuple[int, int]]:
+def end_lapsed(
+    tenant: str, ids: Collection[str], ran: Collection[str], within_us: int = 0
+) -> SqlSteps[tuple[int, int]]:
     """
     End reservations that lapsed, those that ran by spending them; what was given back, and what was spent.
 
-    An operation whose other attempt has paid meanwhile does not pay twice: its record says only that it ran.
+    An operation whose other attempt has paid meanwhile does not pay twice: its record says only that it ran, and when
+    to within so many microseconds.
     """
     yield Sql(_TENANT, {"tenant": tenant})
     given_back = spent = 0
@@ -188,7 +191,8 @@ def end_lapsed(tenant: str, ids: Collection[str], ran: Collection[str]) -> SqlSt
         row = one_or_none((yield Sql(_STILL, {"id": id})))
         if row is None:
             continue  # Its holder was heard of after all.
-        ours = id in ran and not (yield Sql(_PAID_SINCE, {"tenant": tenant, "operation": row[1], "opened": row[0]}))
+        since = {"tenant": tenant, "operation": row[1], "opened": row[0] - within_us}
+        ours = id in ran and not (yield Sql(_PAID_SINCE, since))
         ended = one_or_none((yield Sql(_END, {"id": id, "state": "committed" if ours else "lapsed", "before": "open"})))
         amount = 0 if ended is None else int(ended[0])
         spent += amount if ours else 0

@@ -40,6 +40,8 @@ UNSETTLED_MAX = 10_000
 """Charges that wait for the next sweep, because the database could not be asked. Beyond it the oldest lapse."""
 RAN_JUST_NOW_SECONDS = 60.0
 """So long a living holder may take from its operation's end to the end of its charge."""
+ASKED_AGAIN_US = 86_400_000_000
+"""For how long nobody's records are asked about again and again; then the money is given back."""
 FORGET_EVERY = 200
 """Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
 
@@ -63,6 +65,7 @@ class AccessFlows:
         self.meter = quotas.QuotaMeter(environment)
         self._peppers = peppers
         self._random = environment.random
+        self._monotonic = environment.monotonic
         self._charges = 0
         self._unsettled: deque[tuple[Reservation, int]] = deque(maxlen=UNSETTLED_MAX)
 
@@ -238,21 +241,25 @@ class AccessFlows:
 
     def _end_lapsed(self, tenant: str | None) -> Flow[SweepResult]:
         """End reservations that lapsed: the records of their operations are asked first, as far as there are any."""
+        began = self._monotonic()
         found = yield from read_tables(partial(balances.find_lapsed, tenant))
         named = tuple(one.operation for one in found if one.operation is not None and one.age is not None)
         ages: Mapping[str, float] = (yield AskRecords(named)) if named else {}
+        # How old a reservation is was told earlier than how long ago its operation ran: by less than this.
+        between = round((self._monotonic() - began) * 1_000_000)
         due: dict[str, list[str]] = {}
         ran: set[str] = set()
         for one in found:
             ago = ages.get(one.operation or "")
-            if ago is not None and one.age is not None and ago * 1_000_000 < one.age:
-                if ago < RAN_JUST_NOW_SECONDS:
-                    continue  # Another attempt may have done it, and be about to pay.
-                ran.add(one.id)
+            if ago is not None and one.age is not None and ago * 1_000_000 - between < one.age:
+                if ago >= RAN_JUST_NOW_SECONDS:
+                    ran.add(one.id)
+                elif one.age < ASKED_AGAIN_US:
+                    continue  # Another attempt may have done it, and be about to pay; or nobody can tell now.
             due.setdefault(one.tenant, []).append(one.id)
         given_back = spent = 0
         for name, ids in sorted(due.items()):
-            back, gone = yield from transact("access.sweep", partial(balances.end_lapsed, name, ids, ran))
+            back, gone = yield from transact("access.sweep", partial(balances.end_lapsed, name, ids, ran, between))
             given_back, spent = given_back + back, spent + gone
         return SweepResult(given_back, 0, spent)
 
