@@ -343,7 +343,12 @@ class PostgresEngine:
             reads=reads and request.identity is None,
             lock_milliseconds=milliseconds,
             statement_milliseconds=milliseconds,
-            room=self._room(request, schema, namespace, watched=not reads and not verbs <= _FREES),
+            room=self._room(
+                request,
+                schema,
+                namespace if verbs & _MAKES_RELATIONS else "",
+                watched=not reads and not verbs <= _FREES,
+            ),
             replay_only=request.replay_only,
             is_keyed=request.identity is not None,
         )

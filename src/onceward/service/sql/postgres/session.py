@@ -283,22 +283,18 @@ class TenantSession:
             for number, expected in sent:
                 if number in counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
-                while (result := await self._next(pgconn)) is not None:
+                while True:
+                    while pgconn.is_busy():
+                        await self._woken()
+                    result = pgconn.get_result()
+                    if result is None or result.status == ExecStatus.PIPELINE_SYNC:
+                        break
                     failed = failed or result.status == ExecStatus.FATAL_ERROR
                     self._take(result, expected, counter if number in counted else None)
-            while (result := await self._next(pgconn)) is not None:
-                if result.status == ExecStatus.PIPELINE_SYNC:
-                    break
         finally:
             self._ready = None
             loop.remove_reader(socket)
             self._leave_pipeline()
-
-    async def _next(self, pgconn: Any) -> Any:
-        """The next result; None behind the last one of a step."""
-        while pgconn.is_busy():
-            await self._woken()
-        return pgconn.get_result()
 
     def _queue(
         self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]
@@ -317,7 +313,7 @@ class TenantSession:
                     self._prepared.add(name)
                 pgconn.send_query_prepared(name, values or None, formats, form)
             sent.append((number, answers[number]))
-        return sent
+        return [*sent, (-1, b"")]  # And the sync.
 
     def _take(self, result: Any, answer: Answer | bytes, counter: RowCounter | None) -> None:
         if isinstance(answer, bytes):  # The name of a statement that was to be prepared.
