@@ -21,7 +21,6 @@ from onceward._core.atomic_flow import foretold_write
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.capabilities import Capabilities
-from onceward._core.codec import encode
 from onceward._core.errors import (
     ConfigurationError,
     InFlight,
@@ -512,13 +511,12 @@ class PostgresEngine:
     ) -> dict[str, Any] | None:
         """Run what has a certain result, in one round trip with its record; None if the key was used before."""
         chance = self._environment.random(48)
-        document = {**bound.foretold(), "meta": {"durationMs": None}}
-        if not await joined.settle_at_once(foretold_write(operation, encode(document), chance)):
+        if not await joined.settle_at_once(foretold_write(operation, bound.foretold_bytes(), chance)):
             return None
         done = AfterCommit(operation.claimant.id, chance[:16], (), committed=True)
         if self._main_gate._after(done, joined):
             await self._main_gate._tidy()
-        return document
+        return bound.foretold()
 
     def _gate(self, scope: str, schema: str) -> AsyncGate:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""

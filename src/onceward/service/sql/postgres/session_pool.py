@@ -55,6 +55,11 @@ class _Waiting:
         self.seconds = seconds
         self.turn = turn
 
+    def expire(self) -> None:
+        """It has waited for long enough."""
+        if not self.turn.done():
+            self.turn.set_exception(TimeoutError())
+
 
 class _Taken:
     """What is held while a session is lent."""
@@ -177,9 +182,9 @@ class SessionPool:
         self._serve()
         if one.turn.done():
             return one.turn.result()
+        timer = asyncio.get_running_loop().call_later(self._limits.queue_seconds, one.expire)
         try:
-            async with asyncio.timeout(self._limits.queue_seconds):
-                return await one.turn
+            return await one.turn
         except BaseException as error:
             if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
                 one.turn.result().give_back(0.0)
@@ -192,6 +197,8 @@ class SessionPool:
             if isinstance(error, TimeoutError):
                 raise waited_too_long(self._limits.queue_seconds, account, seconds) from None
             raise
+        finally:
+            timer.cancel()
 
     def _serve(self) -> None:
         """Give free sessions to whoever waits: one for each tenant in turn."""
