@@ -10,6 +10,7 @@ import pytest
 from tenant_support import Tenant
 
 from onceward.protocol.errors import SqlError, SqlKind
+from onceward.service.sql.costs import cost_of
 from onceward.service.sql.postgres import PostgresEngine, session_pool
 from onceward.service.sql.postgres.checked_texts import TEXTS_MAX, CheckedTexts
 from onceward.service.sql.postgres.replay_reader import RESULT_BYTES_MAX
@@ -156,6 +157,22 @@ class TestCertainResults:
                 assert refused.value.kind is kind
             assert await tenant.count("b") == 0
             assert not (await tenant.batch("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)", key="k")).replayed
+
+        play(story)
+
+    @pytest.mark.fault("pg-what-fails-at-once-is-free", "pg-what-is-settled-at-once-is-free")
+    def test_it_costs_what_the_server_worked_whether_it_fails_or_not(self, play: Callable[..., Any]) -> None:
+        """
+        A constraint can take as long as any statement.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask("CREATE TABLE t (a int CHECK (a < length(repeat('x', 20000000))))")
+            with pytest.raises(SqlError) as refused:
+                await tenant.ask("INSERT INTO t VALUES (20000001)", key="k")
+            assert refused.value.kind is SqlKind.CHECK
+            for cost in (cost_of(refused.value), (await tenant.ask("INSERT INTO t VALUES (1)", key="k")).cost):
+                assert cost.cpu_seconds > 5 * session_pool.REQUEST_SECONDS
 
         play(story)
 

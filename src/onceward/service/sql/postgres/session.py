@@ -210,7 +210,8 @@ class TenantSession:
             raise
         finally:
             deadline.cancel()
-            if counted and not commits:  # Waiting for a disk or a standby is nobody's work; what is, the server says.
+            # Waiting for a disk or a standby is nobody's work: of what was committed, the server says how long it took.
+            if counted and (not commits or any(one.error is not None for one in answers)):
                 self.worked += loop.time() - began
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
