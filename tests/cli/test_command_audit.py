@@ -43,6 +43,7 @@ DECISIONS = {
     "relay enable": ("billing", "endpoint.enable"),
     "hooks add": ("crm --scheme stripe --secret-env S --handler shop:paid --tenant acme", "source.add"),
     "hooks requeue": ("stripe evt_1", "event.requeue"),
+    "store adopt": ("--folder .", "sql.adopt"),
     "audit reasons": ("required", "audit.reasons"),
 }
 """Every command that decides: what is typed, and the action that stands in the log."""
@@ -51,7 +52,7 @@ LOOKS = (
     "key", "lint", "doctor", "contract", "drill", "simulate", "conformance", "journal", "mcp", "serve",
     "records list", "records show", "dead list", "dead show", "token list", "tenant list", "tenant show",
     "ledger verify", "relay status", "relay dead", "hooks list", "hooks test", "audit list", "audit verify",
-    "store check",
+    "store check", "tenant prepare",
 )  # fmt: skip
 """What only looks, or is about code and not about a store."""
 

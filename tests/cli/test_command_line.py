@@ -94,6 +94,7 @@ EXAMPLES = [
 def _make_service_folder(folder: Path) -> None:
     """The folder of a service that has one database with one keyed write in it."""
     file = folder / "databases" / "live-acme" / "shop.db"
+    folder.mkdir(mode=0o700)
     file.parent.mkdir(parents=True)
     with LocalDatabase(file) as database:
         database.query("SELECT 1", identity=Keyed("live:acme:db:shop", "evt-1"))

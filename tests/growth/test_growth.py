@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from time import thread_time
 from typing import Any
 
@@ -26,6 +27,7 @@ from onceward._core.canonical import canonical_json
 from onceward._core.canonical_writer import canonical_pure
 from onceward._core.retry_headers import parse_duration, retry_hints
 from onceward._core.sealing import MAGIC, key_id_of
+from onceward._core.sql_lexer import Dialect, tokens_of
 from onceward._core.strict_json import _unique, parse_json
 from onceward._core.structured_fields import Malformed, parse_list
 from onceward._core.verdict_tables.http_statuses import response_info_of
@@ -44,6 +46,13 @@ from onceward.service.access.token_verifier import bearer_token
 from onceward.service.ledger import wire
 from onceward.service.sql.app import BatchRequest, QueryRequest
 from onceward.service.sql.limits import DEFAULT_LIMITS
+from onceward.service.sql.postgres.placeholders import numbered, ordered
+from onceward.service.sql.postgres.statement_checker import (
+    FUNCTIONS_EVERYWHERE,
+    TYPES_EVERYWHERE,
+    StatementChecker,
+    catalog_names,
+)
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.statement_parser import _read as read_sql
 
@@ -84,6 +93,21 @@ def _webhook(scheme: Any, headers: Callable[[str], dict[str, str]]) -> Callable[
         scheme.verify(headers("v1=" + "0," * (n // 2)), b"{}", [SECRET], now=0.0)
 
     return verify
+
+
+def _postgres_words(sql: str) -> None:
+    for _ in tokens_of(sql, Dialect.POSTGRES):
+        pass
+
+
+@cache
+def _postgres_checker() -> StatementChecker:
+    functions, types = (("function", one) for one in FUNCTIONS_EVERYWHERE), (("type", one) for one in TYPES_EVERYWHERE)
+    return StatementChecker(catalog_names([*functions, *types]))
+
+
+def _postgres_check(sql: str) -> None:
+    _postgres_checker().check(sql)
 
 
 PARSERS: dict[str, Callable[[int], Any]] = {
@@ -149,6 +173,27 @@ PARSERS: dict[str, Callable[[int], Any]] = {
     "SQL text: quotes": lambda n: read_sql("SELECT " + "'\"`[" * (n // 4)),
     "SQL text: doubled quotes": lambda n: read_sql("SELECT '" + "''" * (n // 2)),
     "SQL text: with": lambda n: read_sql("WITH a AS " + "(" * n + "REPLACE" + " " * n),
+    # --- tenants' SQL on PostgreSQL: the words, the placeholders, and the tree (of deep texts, within their caps) ---
+    "PostgreSQL words: doubled quotes": lambda n: _postgres_words("SELECT '" + "''" * (n // 2)),
+    "PostgreSQL words: escapes": lambda n: _postgres_words("E'" + "\\'" * (n // 2)),
+    "PostgreSQL words: open comments": lambda n: _postgres_words("/*" * (n // 2)),
+    "PostgreSQL words: dollars without an end": lambda n: _postgres_words(
+        "".join(f"$a{number}$ " for number in range(n // 8))
+    ),
+    "PostgreSQL words: nearly templates": lambda n: _postgres_words("{{" * (n // 2)),
+    "PostgreSQL words: nearly placeholders": lambda n: _postgres_words("%(" * (n // 4) + ":'a" * (n // 6)),
+    "PostgreSQL placeholders: marks": lambda n: numbered("SELECT " + "?," * (n // 16) + "?"),
+    "PostgreSQL placeholders: operators": lambda n: numbered("SELECT " + "a ?? b," * (n // 32) + "1"),
+    "PostgreSQL placeholders: names": lambda n: ordered(
+        numbered("SELECT " + ",".join(f":a{number}" for number in range(n // 16))),
+        {f"a{number}": 1 for number in range(n // 16)},
+    ),
+    "PostgreSQL tree: a list": lambda n: _postgres_check("SELECT " + "a," * (n // 8) + "1"),
+    "PostgreSQL tree: rows": lambda n: _postgres_check("INSERT INTO t VALUES (1)" + ", (1, 'x')" * (n // 40)),
+    "PostgreSQL tree: AND": lambda n: _postgres_check("SELECT " + "a AND " * (n // 200) + "b"),
+    "PostgreSQL tree: UNION": lambda n: _postgres_check("SELECT 1" + " UNION SELECT 1" * (n // 200)),
+    "PostgreSQL tree: attributes": lambda n: _postgres_check("SELECT (x)" + ".a" * (n // 200)),
+    "PostgreSQL tree: calls": lambda n: _postgres_check("SELECT " + "abs(" * (n // 2_300) + "1" + ")" * (n // 2_300)),
     "ledger batch": lambda n: msgspec.convert(
         parse_json(b'{"deltas":[' + b'{"customerId":"c","delta":1.5,"reason":"r"},' * (n // 44) + b"{}]}", exact=True),
         wire.DeltaBatchRequest,

@@ -319,7 +319,7 @@ WRONG: dict[str, list[Any]] = {
     "send_seconds": [0, "x"], "connections": [0, -1, "x", 1.5], "connections_per_address": [0, "x"],
     "body_bytes": [0, 9_999_999, "x"], "body_bytes_per_tenant": [0, 9_999_999, "x"],
     "tls_certificate": ["/no/such/file.pem"], "tls_key": ["/no/such/file.pem"], "log_rate_bytes": [0, "x"],
-    "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"],
+    "log_level": ["loud", ""], "mcp": ["maybe", "", 1, "yes"], "without_sql": ["maybe", 1],
     "charge_failed": ["maybe", ""], "databases_max": [0, "x", 1.5], "cpu_per_second": [0, "inf", "x"],
     "cpu_burst": [0, "nan", "x"],
     "seal_keys": ["/no/such/file"], "sealed_only": ["maybe", 1, "true"],

@@ -126,14 +126,19 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
     if as_json:
         text, file = (None, None) if token is None else token
         shown: dict[str, Any] = {"address": address, "token": text, "pid": os.getpid()}
-        shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
+        if made.confined is not None:
+            shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
-    where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
-    print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
+    if made.confined is not None:
+        where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
+        print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
     if token is None:
         print_text("Tokens: onceward token list. Stop with Ctrl-C.")
+        return
+    if made.engine is None:
+        print_text(f"The token of the tenant demo: {token.text or token.file}. Stop with Ctrl-C.")
         return
     place = f"{address}/v1/db/demo/shop"
     quote = "'" if token.text else '"'

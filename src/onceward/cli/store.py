@@ -16,6 +16,7 @@ from onceward._core.record import Record, is_in_doubt, shown_state
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_adopt import ADOPT_COMMANDS
 from onceward.cli.store_argument import STORE, existing_store_url, store_url, upkeep_of
 from onceward.cli.store_functions import FUNCTION_COMMANDS
 from onceward.cli.store_reseal import RESEAL_COMMANDS
@@ -169,4 +170,5 @@ COMMANDS = (
     ),
     *FUNCTION_COMMANDS,
     *RESEAL_COMMANDS,
+    *ADOPT_COMMANDS,
 )

@@ -30,6 +30,7 @@ from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.tenant_data import DATABASES, ROWS, erase_decisions, erase_tenant_data
 from onceward.cli.tenant_databases import FOLDER, SQL, databases_folder, sql_urls
+from onceward.cli.tenant_prepare import PREPARE_COMMANDS
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
 from onceward.service.access.flows import LIST_MAX
@@ -364,4 +365,5 @@ COMMANDS = (
             "the name, and when."
         ),
     ),
+    *PREPARE_COMMANDS,
 )

@@ -73,6 +73,7 @@ from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.worker_sandbox import SandboxReport
 from onceward.service.sql_backend import dialect_of, open_sql
+from onceward.service.sql_home import find_sql_home
 from onceward.service.usage.app import UsageApp
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
@@ -94,14 +95,15 @@ class Service(NamedTuple):
     """An application, and what it is made of."""
 
     app: Any
-    engine: SqlEngine
+    engine: SqlEngine | None
+    """None: without SQL."""
     access: AsyncAccess
     accounts: Accounts
     """What everybody uses of this process; the server holds connections on them."""
     first_token: NewToken | None
     """Of a tenant that was made because there was none. Shown once."""
-    confined: SandboxReport
-    """What holds tenants' SQL in."""
+    confined: SandboxReport | None
+    """What holds tenants' SQL in; None: there is none."""
 
 
 @asynccontextmanager
@@ -123,14 +125,15 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         decision_log = await asyncio.to_thread(DecisionLog.open, url)
         stack.callback(decision_log.close)
         sql = await stack.enter_async_context(open_sql(settings, limits, seal, sealer))
-        log.log(WARNING if sql.confined.missing else INFO, "tenants' SQL is confined by: %s", sql.confined.line())
+        if sql.confined is not None:
+            log.log(WARNING if sql.confined.missing else INFO, "tenants' SQL is confined by: %s", sql.confined.line())
         usage: list[OtherUsage] = [sql.usage]
         access = await _access(url, settings, usage, sql.ran)
         stack.push_async_callback(access.close)
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
-        upkeep = asyncio.create_task(_keep_up(access, journal, settings.journal_retain))
+        upkeep = asyncio.create_task(_keep_up(access, journal, settings, url))
         stack.push_async_callback(_cancel, upkeep)
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
@@ -223,13 +226,15 @@ def _apps(settings: Settings, limits: Limits, parts: _Parts) -> list[ServiceApp]
     in_flight: Any = {"wait": "wait", "409": "refuse", "202": "accept"}[settings.in_flight]
     sql = profile(PROFILES["persql"], retain=retain, in_flight=in_flight, wait=settings.in_flight_seconds)
     apps: list[ServiceApp] = [
-        SqlApp(parts.engine, door, profile=sql, limits=limits, dialect=dialect_of(settings), **_prices(settings)),
         RecordsApp(parts.store, door, parts.log, parts.databases),
         DecisionsApp(parts.log, door),
         LedgerApp(parts.ledger, door, profile=profile(PROFILES["pacspace"], retain=retain)),
         HooksApp(parts.inbox, door),
         UsageApp(door, **_prices(settings)),
     ]
+    if not settings.without_sql:
+        dialect, prices = dialect_of(settings), _prices(settings)
+        apps.insert(0, SqlApp(parts.engine, door, profile=sql, limits=limits, dialect=dialect, **prices))
     if settings.journal == "on":
         apps.append(JournalApp(cast("AsyncJournal", parts.journal), door))
     return apps
@@ -319,7 +324,8 @@ def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]
         return []
     from onceward.service.mcp.app import McpApp  # Here: most services are called by programs.
 
-    return [McpApp(api, authenticator, only_reads=dialect_of(settings).only_reads)]
+    sql = None if settings.without_sql else dialect_of(settings)
+    return [McpApp(api, authenticator, only_reads=None if sql is None else sql.only_reads)]
 
 
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: TenantSeal | None) -> AsyncInbox:
@@ -334,14 +340,16 @@ async def _inbox(url: str, settings: Settings, stack: AsyncExitStack, seal: Tena
     return inbox
 
 
-async def _keep_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+async def _keep_up(access: AsyncAccess, journal: AsyncJournal | None, settings: Settings, url: str) -> None:
     """Upkeep in the background: count for quotas, give back lapsed reservations, forget old notes."""
     while True:
         try:
+            if settings.without_sql:  # Where there are databases, those count who see them.
+                access.leave_counting(to_others=await asyncio.to_thread(find_sql_home, url) is not None)
             await access.count()
             await access.sweep()
             if journal is not None:
-                await journal.prune(retain=retain)
+                await journal.prune(retain=settings.journal_retain)
         except OncewardError as error:
             log.warning("upkeep of tenants failed and will be tried again in %g s: %s", UPKEEP_SECONDS, error)
         await REAL.asleep(UPKEEP_SECONDS)

@@ -34,6 +34,8 @@ class Settings:
     sql: str = ""
     """Where tenants' databases are: schemas of the PostgreSQL database postgresql://...; empty: SQLite files in the
     folder."""
+    without_sql: bool = False
+    """Offer everything but SQL: no /v1/db, no processes that run it. For services that share a store and no folder."""
     host: str = "127.0.0.1"
     """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
@@ -274,6 +276,10 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         _check_user(made.worker_user, sources.get("worker_user", "worker_user"))
     if made.store:
         _check_store(made.store, sources.get("store", "store"))
+    if made.sql and made.without_sql:
+        raise ConfigurationError(
+            f"{sources.get('without_sql', 'without_sql')} and sql contradict each other: leave one"
+        )
     if made.sql:
         _check_sql(made.sql, sources.get("sql", "sql"))
     _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
@@ -333,7 +339,9 @@ def store_url_of(made: Settings) -> str:
 
 def is_stateless(made: Settings) -> bool:
     """Whether a service keeps nothing in its folder: everything is in PostgreSQL, or in a store of another package."""
-    return bool(made.sql) and urlsplit(tables_url(store_url_of(made)) or "").scheme.lower() != "sqlite"
+    return (
+        bool(made.sql or made.without_sql) and urlsplit(tables_url(store_url_of(made)) or "").scheme.lower() != "sqlite"
+    )
 
 
 def is_loopback(host: str) -> bool:

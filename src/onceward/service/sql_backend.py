@@ -3,21 +3,23 @@
 
     sql = ""                    SQLite files in the service's folder; workers run the statements
     sql = "postgresql://..."    schemas of that database; several services may share it
+    without_sql                 none, and nothing that would read them
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceward._core.sealing import Sealer
-from onceward.service.access.access_tables import OtherUsage, RanLookup
+from onceward.service.access.access_tables import OtherUsage, RanLookup, others_know
 from onceward.service.planted_tables import check_tables
 from onceward.service.settings import DATABASES, Settings, store_url_of
+from onceward.service.sql.database_files import NO_DATABASES
 from onceward.service.sql.database_records import DatabaseRecords
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.dialects import POSTGRES, SQLITE, SqlDialect
@@ -25,6 +27,7 @@ from onceward.service.sql.engine import SqlEngine, SqliteEngine
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.ran_operations import find_ran
 from onceward.service.sql.worker_sandbox import SandboxOptions, SandboxReport
+from onceward.service.sql_home import SqlHomeHold, hold_folder
 
 if TYPE_CHECKING:
     from onceward.service.seal import TenantSeal
@@ -37,15 +40,16 @@ async def _is_here() -> None:
 class ServiceSql(NamedTuple):
     """The SQL of one service."""
 
-    engine: SqlEngine
+    engine: SqlEngine | None
+    """None: the service is without SQL."""
     records: Any
     """The records of keyed SQL, for operators (`RecordsInDatabases`)."""
     usage: OtherUsage
     """What tenants hold in their databases."""
     ran: RanLookup
     """Which operations ran, for charges whose holder died."""
-    confined: SandboxReport
-    """What holds tenants' SQL in."""
+    confined: SandboxReport | None
+    """What holds tenants' SQL in; None: there is none."""
     check: Callable[[], Awaitable[None]] = _is_here
     """Whether the databases can be reached; an error otherwise."""
 
@@ -60,10 +64,26 @@ async def open_sql(
     settings: Settings, limits: Limits, seal: TenantSeal | None, sealer: Sealer | None
 ) -> AsyncIterator[ServiceSql]:
     """The SQL of a service with these settings, for the length of a block. What is under way is finished first."""
+    if settings.without_sql:
+        yield ServiceSql(None, DatabaseRecords(NO_DATABASES), partial(measure_usage, NO_DATABASES), others_know, None)
+        return
     opened = None if sealer is None else sealer.opened
     opening = _on_postgres if settings.sql else _in_files
-    async with opening(settings, limits, seal, opened) as sql:
+    # First of all: with two homes of databases for one store, a key would run in both.
+    async with _hold_home(settings) as home, opening(settings, limits, seal, opened) as sql:
+        if sql.engine is not None:
+            home.when_lost(sql.engine.close)
         yield sql
+
+
+def _hold_home(settings: Settings) -> AbstractAsyncContextManager[SqlHomeHold]:
+    """Where the databases are, known to the store."""
+    url = store_url_of(settings)
+    if not settings.sql:
+        return hold_folder(url, settings.folder)
+    from onceward.service.sql.postgres.server_identity import hold_server
+
+    return hold_server(url, settings.sql)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from onceward import ConfigurationError, Gate, KeyReused
 from onceward.errors import BalanceExhausted, IllegalMove, NothingHappened, StoreUnavailable
 from onceward.runtime import failpoints
 from onceward.service.access import flows, format_units, top_up_once
+from onceward.service.access.access_tables import others_know
 from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
 
 UNIT = 1_000_000
@@ -357,6 +358,21 @@ class TestLapsing:
             assert access.sweep() == (0, 0, 0)
             assert balance(access) == (9 * UNIT, UNIT)
             ago[0] = 70.0
+            assert access.sweep() == (0, 0, UNIT)
+
+    @pytest.mark.fault("a-service-without-sql-gives-money-back")
+    def test_who_cannot_look_leaves_what_lapsed_to_who_can(self, world: World, colour: str) -> None:
+        """
+        A service without SQL does not see the records of statements: it neither spends nor gives back.
+        """
+        with closing(world.open(colour, ran=others_know)) as access:
+            _paid(access)
+            access.charge("acme", UNIT, operation="one")
+            world.pass_time(800)
+
+            assert access.sweep() == (0, 0, 0)
+            assert balance(access) == (9 * UNIT, UNIT)
+        with closing(world.open(colour, ran=lambda operations: dict.fromkeys(operations, 400.0))) as access:
             assert access.sweep() == (0, 0, UNIT)
 
     @pytest.mark.fault("money-a-failed-settlement-is-an-error")

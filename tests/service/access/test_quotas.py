@@ -132,6 +132,26 @@ class TestQuotas:
                 access.admit("acme")
         assert len(during) == 1
 
+    @pytest.mark.fault("a-service-without-sql-counts-without-databases")
+    def test_who_does_not_see_everything_leaves_the_count_to_who_does(self, world: World, colour: str) -> None:
+        """
+        Otherwise what a tenant holds in databases would be forgotten every other minute.
+        """
+        sees = world.open(colour, elsewhere=lambda tenants: [("live:acme", 3, 0)])
+        other = world.open(colour)
+        other.leave_counting(True)
+        with closing(sees), closing(other):
+            sees.create_tenant("acme", quota_records=3)
+            assert sees.count()
+            world.pass_time(quotas.STALE_US / 1_000_000 + 1)
+            assert not other.count()
+            with pytest.raises(QuotaExceeded):
+                other.admit("acme")
+            assert sees.count()
+            other.leave_counting(False)
+            world.pass_time(quotas.STALE_US / 1_000_000 + 1)
+            assert other.count()
+
     def test_a_changed_quota_is_heeded(self, world: World) -> None:
         """
         At once where it was changed, elsewhere after five seconds.

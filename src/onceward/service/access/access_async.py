@@ -184,6 +184,10 @@ class AsyncAccess:
         """Count everybody's records if it is time; a service does that in the background, so that no call has to."""
         return await self._run(self._flows.count())
 
+    def leave_counting(self, to_others: bool) -> None:
+        """Whether other processes count, because this one cannot see all that tenants hold."""
+        self._flows.meter.counts = not to_others
+
     async def charge(
         self, tenant: str, price: int, *, operation: str | None = None, lapse: Seconds = LAPSE_SECONDS
     ) -> Reservation:

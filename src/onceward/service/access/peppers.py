@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import hmac
 import os
-import stat
 from collections.abc import Callable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward.service.private_file import FileExposed, make_private_file, read_private_file
 
 VARIABLE = "ONCEWARD_PEPPER"
 NONE = "none"
 PEPPER_CHARACTERS_MIN = 32
 """`openssl rand -hex 32` prints 64."""
-PEPPER_BYTES_MAX = 4096
 
 _MAKE_ONE = f"set {VARIABLE} to at least {PEPPER_CHARACTERS_MIN} random characters (openssl rand -hex 32)"
 _NOBODY = b"no token has this digest"
@@ -94,35 +92,21 @@ def _checked(text: str) -> str:
 
 def _make(file: Path, random: Callable[[int], bytes]) -> None:
     """Make the file whole or not at all: whoever reads it meanwhile must not find half a pepper."""
-    begun = file.with_name(f"{file.name}.{random(8).hex()}")
     try:
-        handle = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, random(32).hex().encode() + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        with suppress(FileExistsError):  # Somebody else was first: theirs counts.
-            os.link(begun, file, follow_symlinks=False)
-        begun.unlink()
+        make_private_file(file, random(32).hex(), random)
     except OSError as error:
         raise StoreUnavailable(f"cannot make the pepper's file {file}: {error.strerror}; or {_MAKE_ONE}") from error
 
 
 def _contents(file: Path) -> str:
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return read_private_file(file)
     except OSError as error:
         raise ConfigurationError(
             f"cannot read the pepper's file {file}: {error.strerror}; it must be a file of this user, and no link"
         ) from None
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or found.st_uid not in (os.geteuid(), 0):
-            raise ConfigurationError(
-                f"the pepper's file {file} can be read or replaced by others; it must belong to this user, with mode "
-                f"0600 (chmod 600 {file}). If others may have read it, make a new one and rotate the tokens"
-            )
-        return os.read(handle, PEPPER_BYTES_MAX).decode("utf-8", "replace").strip()
-    finally:
-        os.close(handle)
+    except FileExposed:
+        raise ConfigurationError(
+            f"the pepper's file {file} can be read or replaced by others; it must belong to this user, with mode "
+            f"0600 (chmod 600 {file}). If others may have read it, make a new one and rotate the tokens"
+        ) from None

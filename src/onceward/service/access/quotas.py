@@ -142,6 +142,8 @@ class QuotaMeter:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._reserved: dict[str, int] = {}
         self._guard = threading.Lock()
+        self.counts = True
+        """Whether this process counts. One that cannot see all that tenants hold leaves it to those that can."""
 
     def monotonic(self) -> float:
         """This process's clock."""
@@ -241,6 +243,8 @@ def quota_of(meter: QuotaMeter, tenant: str) -> Flow[QuotaUsage]:
 
 def count_usage(meter: QuotaMeter, stale: int = STALE_US) -> Flow[bool]:
     """Count what all tenants hold, if it is time and no other process does; whether it was done."""
+    if not meter.counts:
+        return False
     since = yield from transact("access.count", partial(_claim, stale))
     if since is None:
         return False

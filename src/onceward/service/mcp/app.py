@@ -22,7 +22,7 @@ from onceward.agents.mcp_fields import CODE, KEY, REPLAYED
 from onceward.http.server.media_type import parse_media_type
 from onceward.service.access import Caller
 from onceward.service.mcp.api_calls import ApiAnswer, call_api
-from onceward.service.mcp.tools import INSTRUCTIONS, ServiceTool, make_tools
+from onceward.service.mcp.tools import ServiceTool, instructions, make_tools
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, WITH_BODY, ApiEndpoint, strict_application
@@ -71,7 +71,7 @@ class CallParams(msgspec.Struct):
 class McpApp:
     """The endpoint, in front of the service's own API."""
 
-    def __init__(self, api: ASGIApp, authenticator: Authenticator, *, only_reads: Callable[[str], bool]) -> None:
+    def __init__(self, api: ASGIApp, authenticator: Authenticator, *, only_reads: Callable[[str], bool] | None) -> None:
         self._api = api
         self._authenticator = authenticator
         self._tools = make_tools(only_reads)
@@ -123,7 +123,7 @@ class McpApp:
         params = b"{}" if message.params is UNSET else message.params
         match message.method:
             case "initialize":
-                return _initialized(_parsed(params, InitializeParams, INVALID_PARAMS).protocol_version)
+                return self._initialized(_parsed(params, InitializeParams, INVALID_PARAMS).protocol_version)
             case "ping":
                 return {}
             case "tools/list":
@@ -131,6 +131,14 @@ class McpApp:
             case "tools/call":
                 return await self._call(request, caller, _parsed(params, CallParams, INVALID_PARAMS))
         raise _Refused(METHOD_NOT_FOUND, f"there is no method {str(message.method)[:80]!r} here")
+
+    def _initialized(self, asked: str) -> dict[str, Any]:
+        return {
+            "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "onceward", "version": _version()},
+            "instructions": instructions(self._tools),
+        }
 
     async def _call(self, request: Request, caller: Caller, call: CallParams) -> dict[str, Any]:
         tool = self._tools.get(call.name)
@@ -150,15 +158,6 @@ class McpApp:
         except (KeyMissing, KeyInvalid) as error:
             return _told(str(error), error.code)
         return _result(tool, answer)
-
-
-def _initialized(asked: str) -> dict[str, Any]:
-    return {
-        "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-        "capabilities": {"tools": {}},
-        "serverInfo": {"name": "onceward", "version": _version()},
-        "instructions": INSTRUCTIONS,
-    }
 
 
 def _version() -> str:

@@ -4,7 +4,7 @@ The tools: what a model reads of each, what it takes, and the call of the API th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -23,9 +23,12 @@ KEYS: Final = (
 )
 """What a model is told of keys."""
 
-INSTRUCTIONS: Final = (
-    "Tools of an Onceward service: SQL databases, balances and records in which every change happens once. " + KEYS
-)
+
+def instructions(tools: Mapping[str, ServiceTool]) -> str:
+    """What a model is told of these tools."""
+    sql = "SQL databases, " if "query" in tools else ""
+    return f"Tools of an Onceward service: {sql}balances and records in which every change happens once. " + KEYS
+
 
 Key = Annotated[str, Meta(description="The key of this change. " + KEYS)]
 Database = Annotated[str, Meta(description="The name of the database.")]
@@ -112,8 +115,12 @@ class ServiceTool(NamedTuple):
         }
 
 
-def make_tools(only_reads: Callable[[str], bool]) -> dict[str, ServiceTool]:
-    """Every tool. `only_reads` says whether a statement changes nothing, and needs no key."""
+def make_tools(only_reads: Callable[[str], bool] | None) -> dict[str, ServiceTool]:
+    """Every tool. `only_reads` says whether a statement changes nothing, and needs no key; None: there is no SQL."""
+    return {tool.name: tool for tool in (*(() if only_reads is None else _sql_tools(only_reads)), *_OTHER_TOOLS)}
+
+
+def _sql_tools(only_reads: Callable[[str], bool]) -> tuple[ServiceTool, ...]:
 
     def query(given: QueryArguments, tenant: str, sent: str | None) -> ApiRequest:
         key = None if only_reads(given.sql) else _demanded(given.key or sent)  # What is read is read anew each time.
@@ -124,21 +131,13 @@ def make_tools(only_reads: Callable[[str], bool]) -> dict[str, ServiceTool]:
         headers = ((PLAN_KEY, given.plan), (PLAN_STEP, given.step))
         return ApiRequest("POST", f"{database_path(tenant, given.database)}/query", _statement(given), headers)
 
-    made = (
+    return (
         ServiceTool("query", "Run one SQL statement. A statement that changes anything needs a key. " + KEYS,
                     QueryArguments, query),
         ServiceTool("plan_step", "Run one SQL statement as a step of a plan, once: for work of several steps that may "
                     "be interrupted. To resume it, make the calls again from the first step: steps that were done give "
                     "their first results, and the others are done.", PlanStepArguments, plan_step),
-        ServiceTool("emit", "Book a change of a customer's balance. It needs a key or a reference. " + KEYS,
-                    EmitArguments, _emit),
-        ServiceTool("derive", "Show a customer's balance, derived from what was booked.", DeriveArguments, _derive,
-                    read_only=True),
-        ServiceTool("records_in_doubt", "Show what may or may not have happened, because it was interrupted. None of "
-                    "it may be done again until a person has decided. Needs a token for admins.",
-                    RecordsInDoubtArguments, _records_in_doubt, read_only=True, shown=_those_in_doubt),
     )  # fmt: skip
-    return {tool.name: tool for tool in made}
 
 
 def _demanded(key: str | None) -> str:
@@ -183,3 +182,15 @@ def _those_in_doubt(body: bytes) -> bytes:
     page = msgspec.json.decode(body)
     page["records"] = [record for record in page["records"] if record["state"] == "in_doubt"]
     return msgspec.json.encode(page)
+
+
+_OTHER_TOOLS: Final = (
+    ServiceTool("emit", "Book a change of a customer's balance. It needs a key or a reference. " + KEYS,
+                EmitArguments, _emit),
+    ServiceTool("derive", "Show a customer's balance, derived from what was booked.", DeriveArguments, _derive,
+                read_only=True),
+    ServiceTool("records_in_doubt", "Show what may or may not have happened, because it was interrupted. None of "
+                "it may be done again until a person has decided. Needs a token for admins.",
+                RecordsInDoubtArguments, _records_in_doubt, read_only=True, shown=_those_in_doubt),
+)  # fmt: skip
+"""Tools of services with and without SQL."""

@@ -23,6 +23,8 @@ from onceward.runtime import failpoints
 NAME_CHARACTERS_MAX = 63
 """As long as a label of a host name; with its suffixes far below what file systems take."""
 SUFFIX = ".db"
+NO_DATABASES = Path(os.devnull)
+"""A folder in which there is never a database."""
 NEW_DATABASE_BYTES = 20_480
 """A database with nothing in it but the tables of keys."""
 

@@ -185,7 +185,7 @@ class JobQueue:
         while len(self) <= self._starting:
             self._changed.clear()
             await self._changed.wait()
-            await asyncio.sleep(0)  # Whoever is ready comes first.
+            await self._environment.asleep(0.0)  # Whoever is ready comes first.
 
     @contextmanager
     def worker_starting(self) -> Iterator[None]:

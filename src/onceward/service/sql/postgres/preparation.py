@@ -37,12 +37,30 @@ SECRET_CATALOGS: Final = frozenset(_SECRETS.split())
 _EVERYWHERE: Final = """\
 -- Onceward: a database for tenants' SQL. Run this in the database {database}, which has to be its own:
 --   psql -d {database} -f this-file
+-- All of it or nothing is done, and running it again does no harm.
 -- Give the role a way to log in yourself (ALTER ROLE {role} PASSWORD ..., or a certificate).
+BEGIN;
+DO $$ BEGIN
+    IF current_database() <> '{database}' THEN
+        RAISE EXCEPTION 'this script is for the database {database}, and this is %', current_database();
+    END IF;
+END $$;
 
 -- 1. The role of the service: it makes a role and a schema for each database of a tenant, and inherits nothing.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '{role}') THEN
         CREATE ROLE {role} LOGIN NOINHERIT CREATEROLE;
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_roles
+        WHERE rolname = '{role}' AND (rolsuper OR rolreplication OR rolbypassrls)) THEN
+        RAISE EXCEPTION 'the role {role} may do everything, and tenants'' SQL is run by it: name another one';
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_roles
+        WHERE rolname = '{role}' AND (rolinherit OR NOT rolcreaterole OR NOT rolcanlogin)) THEN
+        ALTER ROLE {role} LOGIN NOINHERIT CREATEROLE;
+    END IF;
+    -- Whoever is no superuser can make a schema only for a role that it can become.
+    IF NOT pg_has_role(current_user, '{role}',
+        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+        GRANT {role} TO CURRENT_USER;
     END IF;
 END $$;
 REVOKE ALL ON DATABASE {database} FROM PUBLIC;
@@ -102,4 +120,4 @@ def preparation_script(database: str, *, role: str = ROLE, managed: bool = False
         "functions": ",".join(sorted(FUNCTIONS | INFORMATION_FUNCTIONS)),
         "secrets": ",".join(sorted(SECRET_CATALOGS)),
     }
-    return (_EVERYWHERE if managed else _EVERYWHERE + _SUPERUSER).format(**values)
+    return (_EVERYWHERE if managed else _EVERYWHERE + _SUPERUSER).format(**values) + "COMMIT;\n"
