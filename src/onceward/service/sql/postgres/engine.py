@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from onceward._core.atomic_flow import foretold_write
 from onceward._core.caller_transaction import CallerTransaction
@@ -38,6 +38,7 @@ from onceward.protocol.errors import DatabaseUnknown, EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.failpoints import armed
 from onceward.service.access.accounts import Account
+from onceward.service.sql.asked_database import AskedDatabase
 from onceward.service.sql.authorizer import readonly_error
 from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
 from onceward.service.sql.database_files import DatabaseName, sibling_namespaces
@@ -178,7 +179,7 @@ class PostgresEngine:
         request = await self._checked(
             [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only, growth=growth
         )
-        return SqlResult(*await self._perform(_Asked(namespace, database, account), request))
+        return SqlResult(*await self._perform(AskedDatabase(namespace, database, account), request))
 
     async def batch(
         self,
@@ -196,26 +197,29 @@ class PostgresEngine:
         """Run statements in one transaction, all or none of them, once per identity."""
         options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
         request = await self._checked(statements, identity=identity, readonly=readonly, **options)
-        return SqlBatchResult(*await self._perform(_Asked(namespace, database, account), request))
+        return SqlBatchResult(*await self._perform(AskedDatabase(namespace, database, account), request))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database; rows are PostgreSQL's own estimate."""
-        asked = _Asked(namespace, database, account)
+        asked = AskedDatabase(namespace, database, account)
         async with self._lend(asked) as session:
-            return await read_tables(session, await self._found(session, asked))
+            found = await read_tables(session, await self._found(session, asked))
+            if not found and self._schemas is not None:  # Perhaps another replica has dropped it.
+                await self._schemas.find(session, namespace, database)
+            return found
 
     async def create(
         self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
     ) -> bool:
         """Make a database; whether it is new."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
+        async with self._lend(AskedDatabase(namespace, database, account)) as session, self._timed(session):
             return await schemas.create(session, namespace, database)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
         schemas = await self._ready()
-        async with self._lend(_Asked(namespace, database, account)) as session, self._timed(session):
+        async with self._lend(AskedDatabase(namespace, database, account)) as session, self._timed(session):
             schema = await schemas.drop(session, namespace, database)
             if schema is not None:
                 await schemas.erase_records(session, schema)
@@ -292,12 +296,14 @@ class PostgresEngine:
         async with self._pool.lend(namespace) as session:
             return await schemas.find(session, namespace, database)
 
-    async def _found(self, session: TenantSession, asked: _Asked) -> str:
+    async def _found(self, session: TenantSession, asked: AskedDatabase) -> str:
         schemas = await self._ready()
         known = schemas.recall(asked.namespace, asked.database)
         return known or await schemas.find(session, asked.namespace, asked.database)
 
-    def _lend(self, asked: _Asked, request: SqlRequest | None = None) -> AbstractAsyncContextManager[TenantSession]:
+    def _lend(
+        self, asked: AskedDatabase, request: SqlRequest | None = None
+    ) -> AbstractAsyncContextManager[TenantSession]:
         """A session in turn, for whoever pays: so much processor time is set aside as it took the last time."""
         seconds = self._costs.quick if request is None else self._costs.expected(asked.tenant, request)
         return self._pool.lend(asked.tenant, asked.account, seconds)
@@ -369,7 +375,7 @@ class PostgresEngine:
             raise EngineClosed
         return self._checker.check(template.sql) if template.is_short else await self._long.check(template.sql)
 
-    async def _perform(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
+    async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
         operation = self._operation(asked, request)
         document = None if operation is None else await self._replayed(operation, asked.account)
@@ -403,7 +409,7 @@ class PostgresEngine:
                     raise
             await self._environment.asleep(POLL_SECONDS)
 
-    def _operation(self, asked: _Asked, request: SqlRequest) -> OperationRequest | None:
+    def _operation(self, asked: AskedDatabase, request: SqlRequest) -> OperationRequest | None:
         """What the core is told of a request with a key; None where it has to be asked step by step."""
         identity = request.identity
         schema = None if self._schemas is None else self._schemas.recall(asked.namespace, asked.database)
@@ -434,7 +440,7 @@ class PostgresEngine:
         return self._limits.queue_seconds if isinstance(error, StoreUnavailable | RetryTransaction) else 0.0
 
     async def _once(
-        self, asked: _Asked, request: SqlRequest, operation: OperationRequest | None, *, is_repeated: bool
+        self, asked: AskedDatabase, request: SqlRequest, operation: OperationRequest | None, *, is_repeated: bool
     ) -> tuple[dict[str, Any], bool, SqlCost]:
         async with self._lend(asked, request) as session:
             if session.version != self._version:
@@ -532,19 +538,6 @@ class PostgresEngine:
 
 class _OtherServer(Exception):
     """The server is of another version than the one whose names are known: what was checked is checked anew."""
-
-
-class _Asked(NamedTuple):
-    """Of which database something is asked, and who pays."""
-
-    namespace: str
-    database: str
-    account: Account | None
-
-    @property
-    def tenant(self) -> str:
-        """Whose line it is: everything of one account together; without one, a namespace."""
-        return f"namespace:{self.namespace}" if self.account is None else self.account.owner
 
 
 class _TenantRecords(AsyncPostgresStore):
