@@ -28,7 +28,8 @@ class CheckedTexts:
     """A checker that remembers what it took."""
 
     def __init__(self, checker: Checks) -> None:
-        self._checker = checker
+        self.checker = checker
+        """The one behind it, which parses."""
         self._known: OrderedDict[str, CheckedStatement] = OrderedDict()
 
     def check(self, sql: str) -> CheckedStatement:
@@ -37,7 +38,7 @@ class CheckedTexts:
         if known is not None:
             self._known.move_to_end(sql)
             return known
-        checked = self._checker.check(sql)
+        checked = self.checker.check(sql)
         if len(sql) <= CHARACTERS_MAX:
             self._known[sql] = checked
             if len(self._known) > TEXTS_MAX:
