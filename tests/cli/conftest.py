@@ -28,6 +28,8 @@ from onceward.messaging.outbox.outbox_admin import OutboxAdmin
 from onceward.messaging.webhooks import Secret, Stripe
 from onceward.runtime.environment import Environment
 from onceward.service.access import Access
+from onceward.service.sql import Keyed, LocalDatabase
+from onceward.service.sql.moving import DatabasePlace, export_database
 from onceward.stores import open_store
 
 URL = "sqlite:///agent.db"
@@ -175,6 +177,21 @@ def given_up(gate: Gate) -> Callable[..., DeadLetter]:
         return letter
 
     return given_up
+
+
+@pytest.fixture
+def service_folder(folder: Path) -> Path:
+    """The folder of a service that has a database with a keyed write in it, and an export of another one beside it."""
+    for place, name in (("onceward-data", "shop"), ("elsewhere", "stock")):
+        file = folder / place / "databases" / "live-acme" / f"{name}.db"
+        (folder / place).mkdir(mode=0o700)
+        file.parent.mkdir(parents=True)
+        with LocalDatabase(file) as database:
+            database.query("CREATE TABLE things (name TEXT)")
+            identity = Keyed(f"live:acme:db:{name}", "evt-1")
+            database.query("INSERT INTO things VALUES ('one')", identity=identity)
+    export_database(DatabasePlace(str(folder / "elsewhere"), "acme", "live", "stock"), folder / "export.jsonl")
+    return folder / "onceward-data"
 
 
 @pytest.fixture

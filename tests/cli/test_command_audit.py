@@ -37,6 +37,9 @@ DECISIONS = {
     "tenant topup": ("acme 25 --key invoice-1", "tenant.topup"),
     "tenant quota": ("acme --records 5", "tenant.quota"),
     "tenant erase": ("acme --yes acme", "tenant.erase"),
+    "db export": ("acme/shop shop.jsonl --from onceward-data --close", "database.close"),
+    "db import": ("export.jsonl --to onceward-data", "database.import"),
+    "db reopen": ("acme/shop --from onceward-data --yes shop", "database.reopen"),
     "ledger customer": ("acme cus_1 --environment live", "customer.add"),
     "relay requeue": (MESSAGE, "message.requeue"),
     "relay discard": (f"{MESSAGE} --yes", "message.discard"),
@@ -65,8 +68,9 @@ UPKEEP = (
 
 @pytest.fixture
 def everything(
-    doubted: Any, given_up: Any, shop: Any, customers: None, outgoing: str, given_up_event: None, store: str
-) -> None:
+    doubted: Any, given_up: Any, shop: Any, customers: None, outgoing: str, given_up_event: None, store: str,
+    service_folder: Path,
+) -> None:  # fmt: skip
     """Something for every decision to be about."""
     doubted("charge:order-17")
     given_up("charge:order-18")
@@ -142,7 +146,7 @@ def test_nothing_is_decided_without_the_log(command: str, everything: None, run:
 def contents(folder: Path) -> dict[str, list[Any]]:
     """What stands in every table of every database of the folder, but for times that only pass by."""
     found: dict[str, list[Any]] = {}
-    for path in sorted(folder.glob("*.db")):
+    for path in sorted((*folder.glob("*.db"), *folder.glob("onceward-data/databases/*/*.db"))):
         if path.is_dir():
             continue
         database = sqlite3.connect(path)

@@ -22,7 +22,6 @@ from onceward._core import errors
 from onceward.cli import build_parser, exit_codes, main
 from onceward.cli.command_table import GROUPS
 from onceward.gate import Sealed
-from onceward.service.sql import Keyed, LocalDatabase
 from onceward.stores import sqlite
 
 EXIT_CODES = {
@@ -91,15 +90,6 @@ EXAMPLES = [
 ]
 
 
-def _make_service_folder(folder: Path) -> None:
-    """The folder of a service that has one database with one keyed write in it."""
-    file = folder / "databases" / "live-acme" / "shop.db"
-    folder.mkdir(mode=0o700)
-    file.parent.mkdir(parents=True)
-    with LocalDatabase(file) as database:
-        database.query("SELECT 1", identity=Keyed("live:acme:db:shop", "evt-1"))
-
-
 class TestHelp:
     """What --help says is true."""
 
@@ -122,8 +112,8 @@ class TestHelp:
         if line.startswith("onceward migrate"):
             with closing(sqlite3.connect(folder / "app.db")) as database:
                 database.execute("CREATE TABLE expenses (id INTEGER PRIMARY KEY)")
-        if "--folder onceward-data" in line:
-            _make_service_folder(folder / "onceward-data")
+        if " onceward-data" in line:
+            request.getfixturevalue("service_folder")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()

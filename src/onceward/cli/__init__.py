@@ -1,6 +1,6 @@
 """
 The command line: `onceward key`, `lint`, `doctor`, `migrate`, `records`, `dead`, `contract`, `store`, `token`,
-`tenant`, `ledger`, `relay`, `hooks`, `audit`, `journal`, `mcp`, `serve`, `drill`, `simulate`, `conformance`.
+`tenant`, `db`, `ledger`, `relay`, `hooks`, `audit`, `journal`, `mcp`, `serve`, `drill`, `simulate`, `conformance`.
 
 A module named for a group (records, dead, tenant ...) declares and runs its commands, and is imported only when its
 name is typed; every other module is a helper. Results go to stdout (a table, or one JSON document with --json), notes

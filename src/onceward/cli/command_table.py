@@ -32,6 +32,7 @@ GROUPS = {
     "migrate": "add a key to a table that has rows already: print the migration, rehearse it, apply it",
     "token": "let programs call the service: make, list, rotate and revoke tokens",
     "tenant": "who may have tokens: balances, quotas, and erasing a tenant for good",
+    "db": "move a tenant's database between a service's folder and PostgreSQL, with its keys and plans",
     "ledger": "the balance ledger: walk its chain, add customers",
     "relay": "deliver the messages of an outbox: run, look, requeue, enable",
     "hooks": "receive webhooks: add sources, see what came, try them out",

@@ -102,7 +102,11 @@ def exit_code_of(error: OncewardError) -> int:
             return NO
         case RequeueFailed():
             return NO
-        case OncewardError(code="target_unreachable"):  # By its code: importing the HTTP suite for this takes long.
+        case OncewardError(code="database_unknown"):  # By their codes, all three: their modules take long to import.
+            return NO
+        case OncewardError(code="name_invalid"):
+            return USAGE
+        case OncewardError(code="target_unreachable"):
             return STORE
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only if it was typed: commands that look also show unreadable records.

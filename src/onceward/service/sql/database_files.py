@@ -35,8 +35,11 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
 # What some file systems take for a device.
 _DEVICES = frozenset(("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))))
 _BESIDES = ("-wal", "-shm", "-journal")
-_LEFT = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,62}\.db\.dropped|[a-z0-9][a-z0-9_-]{0,62}\.db-(?:wal|shm|journal)")
-"""What a database leaves behind whose deletion was interrupted."""
+_LEFT = re.compile(
+    r"\.[a-z0-9][a-z0-9_-]{0,62}\.db\.dropped|[a-z0-9][a-z0-9_-]{0,62}\.db-(?:wal|shm|journal)"
+    r"|\.[a-z0-9][a-z0-9_-]{0,62}\.db\.importing(?:-wal|-shm|-journal)?"
+)
+"""What a database leaves behind whose deletion, or whose import, was interrupted."""
 
 RENAMED = failpoints.declare("sql.drop.renamed", "no name leads to a database any more | its files are deleted")
 DROPPED = failpoints.declare("sql.drop.after", "a database is deleted | the next one of its tenant is")

@@ -32,6 +32,7 @@ from onceward.service.sql.job_queue import WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.moved_keys import replay_or_refuse
 from onceward.service.sql.ran_operations import operation_name
 from onceward.service.sql.requests import (
     ColumnInfo,
@@ -42,6 +43,7 @@ from onceward.service.sql.requests import (
     SqlResult,
     SqlStatement,
     TableInfo,
+    as_sent,
     build_request,
 )
 from onceward.service.sql.sqlite_version import check_sqlite_version
@@ -185,10 +187,9 @@ class SqliteEngine:
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
         `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
-        request = await self._checked(
-            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only, growth=growth
-        )
-        return SqlResult(*await self._perform(AskedDatabase(namespace, database, account), request))
+        options = {"about": about, "replay_only": replay_only, "growth": growth}
+        asked = AskedDatabase(namespace, database, account)
+        return SqlResult(*await self._answer(asked, [(sql, params)], identity, readonly=readonly, **options))
 
     async def batch(
         self,
@@ -205,8 +206,8 @@ class SqliteEngine:
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
         options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
-        request = await self._checked(statements, identity=identity, readonly=readonly, **options)
-        return SqlBatchResult(*await self._perform(AskedDatabase(namespace, database, account), request))
+        asked = AskedDatabase(namespace, database, account)
+        return SqlBatchResult(*await self._answer(asked, list(statements), identity, readonly=readonly, **options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
@@ -275,6 +276,25 @@ class SqliteEngine:
         await self.close()
 
     # Where requests go.
+
+    async def _answer(
+        self,
+        asked: AskedDatabase,
+        statements: list[SqlStatement | tuple[str, Params] | str],
+        identity: Identity | None,
+        *,
+        readonly: bool,
+        **options: Any,
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
+        """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
+        options = {**options, "identity": identity, "readonly": readonly}
+        try:
+            request = await self._checked(statements, **options)
+        except SqlError as refusal:
+            unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options)
+            perform = partial(self._perform, asked)
+            return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
+        return await self._perform(asked, request)
 
     async def _checked(
         self, statements: Iterable[SqlStatement | tuple[str, Params] | str], **options: Any

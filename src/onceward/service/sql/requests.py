@@ -78,8 +78,9 @@ class SqlRequest(NamedTuple):
         return self.identity is not None or self.readonly
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """What a retry under the same key must equal."""
-        return {"statements": self.statements, "batch": self.batch, "about": self.about}
+        """What a retry under the same key must equal, whichever database it is sent to: a key moves with its own."""
+        statements = [(sql, in_one_form(params)) for sql, params in self.statements]
+        return {"statements": statements, "batch": self.batch, "about": self.about}
 
     def document(self) -> dict[str, Any]:
         """As plain data, for a worker."""
@@ -212,6 +213,27 @@ def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any
         words += [f"{', '.join(sorted(unused))} not in the statement"] if unused else []
         raise SqlError(SqlKind.WRONG_PARAMS, f"wrong parameters: {'; '.join(words)}"[:500])
     return {name: _wire(to_sqlite(value, f":{name}")) for name, value in sorted(given.items())}
+
+
+def as_sent(_: str, params: Params) -> Any:
+    """Parameters as they came, whether or not any database could take them."""
+    return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
+
+
+def in_one_form(params: Any) -> Any:
+    """Parameters in the form that SQLite takes them in, so that a fingerprint does not depend on the database."""
+    if isinstance(params, Mapping):
+        return {name: _one_form(value) for name, value in params.items()}
+    return [_one_form(value) for value in params]
+
+
+def _one_form(value: Any) -> Any:
+    if isinstance(value, bool | dict):
+        try:
+            return _wire(to_sqlite(value, ""))
+        except SqlError:  # Only another database has a place for it.
+            return value
+    return value
 
 
 def _wire(value: Any) -> Any:

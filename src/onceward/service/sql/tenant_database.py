@@ -23,6 +23,7 @@ from onceward.gate import Gate, Sealed
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
+from onceward.service.sql.closed_databases import closed_error, is_closed
 from onceward.service.sql.database_pages import DatabasePages
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import Keyed, SqlRequest, Step
@@ -183,6 +184,9 @@ class WritableDatabase:
             connection.execute("BEGIN IMMEDIATE")
         except DRIVER_ERRORS as error:
             raise _NotBegun(translate_sqlite_error(error)) from error
+        if is_closed(connection):
+            self._undo()
+            raise _NotBegun(closed_error())
         outcomes: dict[int, RequestOutcome] = {}
         for number in numbers:
             if outcomes and self._clock() > self._until:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -44,6 +45,7 @@ from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
 from onceward.service.sql.database_files import DatabaseName, sibling_namespaces
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.moved_keys import replay_or_refuse
 from onceward.service.sql.postgres.checked_texts import CheckedTexts
 from onceward.service.sql.postgres.known_costs import KnownCosts
 from onceward.service.sql.postgres.parser_process import LongStatements
@@ -80,6 +82,7 @@ from onceward.service.sql.requests import (
     SqlResult,
     SqlStatement,
     TableInfo,
+    as_sent,
     build_request,
 )
 from onceward.service.sql.worker_errors import NotReplayed
@@ -176,10 +179,9 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
-        request = await self._checked(
-            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only, growth=growth
-        )
-        return SqlResult(*await self._perform(AskedDatabase(namespace, database, account), request))
+        options = {"about": about, "replay_only": replay_only, "growth": growth}
+        asked = AskedDatabase(namespace, database, account)
+        return SqlResult(*await self._answer(asked, [(sql, params)], identity, readonly=readonly, **options))
 
     async def batch(
         self,
@@ -196,8 +198,8 @@ class PostgresEngine:
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
         options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
-        request = await self._checked(statements, identity=identity, readonly=readonly, **options)
-        return SqlBatchResult(*await self._perform(AskedDatabase(namespace, database, account), request))
+        asked = AskedDatabase(namespace, database, account)
+        return SqlBatchResult(*await self._answer(asked, list(statements), identity, readonly=readonly, **options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database; rows are PostgreSQL's own estimate."""
@@ -319,14 +321,35 @@ class PostgresEngine:
 
     # A request.
 
-    async def _checked(self, statements: Iterable[Any], **options: Any) -> SqlRequest:
+    async def _answer(
+        self, asked: AskedDatabase, statements: list[Any], identity: Identity | None, *, readonly: bool, **options: Any
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
+        """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
+        options = {**options, "identity": identity, "readonly": readonly}
         await self._ready()
-        return build_request(statements, self._limits, dialect=_as_sent, **options)
+        try:
+            request = build_request(statements, self._limits, dialect=_checked_as_sent, **options)
+        except SqlError as refusal:
+            unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options)
+            perform = partial(self._perform, asked)
+            return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
+        return await self._perform(asked, request)
+
+    async def _read(self, request: SqlRequest, schema: str, namespace: str) -> TenantRequest:
+        """The request as it is sent. If it is none of PostgreSQL's, and has a key, that may have been moved here."""
+        try:
+            return await self._bound(request, schema, namespace)
+        except SqlError as refusal:
+            if request.identity is None or request.readonly:
+                raise
+            raise _NotRead(refusal) from None
 
     async def _bound(self, request: SqlRequest, schema: str, namespace: str = "") -> TenantRequest:
         """The request as it is sent: every statement checked, every value in PostgreSQL's form."""
         bound, reads, verbs = [], True, set[str]()
-        for number, (sql, params) in enumerate(request.statements):
+        # What is only replayed is not sent, and need not be SQL of PostgreSQL's: its key may have been moved here.
+        sent = () if request.replay_only and not request.readonly else request.statements
+        for number, (sql, params) in enumerate(sent):
             try:
                 template = numbered(sql)
                 checked = await self._check(template)
@@ -387,6 +410,11 @@ class PostgresEngine:
             try:
                 document, replayed, cost = await self._once(asked, request, operation, is_repeated=is_repeated)
                 return document, replayed, spent.plus(cost)
+            except _NotRead as unread:
+                again = partial(self._perform, asked)
+                return await replay_or_refuse(
+                    unread.refusal, request.identity, lambda: request, again, readonly=request.readonly
+                )
             except SchemaGone:
                 operation = None  # It was about that schema.
                 if self._schemas is not None:  # Asked again, it says that there is no such database, if there is none.
@@ -449,7 +477,7 @@ class PostgresEngine:
             began = self._environment.monotonic()
             try:
                 try:
-                    bound = await self._bound(request, await self._found(session, asked), asked.namespace)
+                    bound = await self._read(request, await self._found(session, asked), asked.namespace)
                 finally:
                     session.worked += self._environment.monotonic() - began
                 if self._costs.expected(asked.tenant, request) > self._costs.quick:
@@ -465,6 +493,9 @@ class PostgresEngine:
                     await _undo(joined)
                 if isinstance(error, StoreUnavailable) and joined and joined.committing and request.identity is None:
                     raise _unknown() from error
+                raise
+            except _NotRead as unread:
+                note_cost(unread.refusal, SqlCost(self._pool.cost_of(session)))
                 raise
             finally:
                 self._costs.note(asked.tenant, request, self._pool.cost_of(session))
@@ -540,6 +571,14 @@ class _OtherServer(Exception):
     """The server is of another version than the one whose names are known: what was checked is checked anew."""
 
 
+class _NotRead(Exception):
+    """A statement with a key is none that PostgreSQL, or the service, takes."""
+
+    def __init__(self, refusal: SqlError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
 class _TenantRecords(AsyncPostgresStore):
     """The store of the records, which joins tenants' transactions as they come."""
 
@@ -580,11 +619,11 @@ async def _undo(joined: TenantTransaction) -> None:
         return  # The session is closed, and the server undoes it.
 
 
-def _as_sent(sql: str, params: Params) -> Any:
-    """Parameters as a fingerprint sees them: as they were sent. Those that PostgreSQL could not take are refused."""
+def _checked_as_sent(sql: str, params: Params) -> Any:
+    """Parameters as they were sent. Those that PostgreSQL could not take are refused."""
     for place, value in enumerate(ordered(numbered(sql), params), 1):
         to_postgres(value, str(place))
-    return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
+    return as_sent(sql, params)
 
 
 def _unknown() -> OutcomeUnknown:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
 from onceward.protocol.errors import DatabaseUnknown
 from onceward.runtime.environment import Environment
+from onceward.service.sql.closed_databases import closed_error
 from onceward.service.sql.database_files import DatabaseName, check_name
 from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.stores.tables import Schema
@@ -21,6 +23,8 @@ SCHEMA: Final = Schema(
     "sql_tenants", "onceward.service.sql.postgres", 1, "`onceward serve --sql postgresql://...` makes them"
 )
 REMEMBERED: Final = 10_000
+CLOSED: Final = "closed_"
+"""In front of the name of a role, here and on the server, while its database takes nothing: it is being moved."""
 SUFFIX_CHARACTERS: Final = 12
 ERASED_AT_ONCE: Final = 1_000
 _ERASE: Final = """
@@ -74,6 +78,8 @@ class TenantSchemas:
         found = session.rows_of(answer)
         if not found:
             raise DatabaseUnknown(f"there is no database {database}; create it with PUT, or check its name")
+        if found[0][0].startswith(CLOSED):
+            raise closed_error()
         schema = _checked(found[0][0])
         self._known[name] = schema
         if len(self._known) > REMEMBERED:
@@ -83,7 +89,7 @@ class TenantSchemas:
     async def create(self, session: TenantSession, namespace: str, database: str) -> bool:
         """Make a database; whether it is new."""
         name = DatabaseName(check_name(namespace, "namespace"), check_name(database, "database"))
-        schema = _checked(f"ow_{self._random(12).hex()}")
+        schema = new_schema_name(self._random)
         sql = (
             f"INSERT INTO {self._table} (namespace, database, schema_name) VALUES ($1, $2, $3) "  # noqa: S608
             "ON CONFLICT (namespace, database) DO NOTHING RETURNING 1"
@@ -94,14 +100,8 @@ class TenantSchemas:
             if not session.rows_of(inserted):
                 await session.execute(_ROLLBACK)
                 return False
-            modern = session.connection.info.server_version >= 160_000
-            membership = " WITH INHERIT FALSE, SET TRUE" if modern else ""
-            await session.execute(
-                PipelineStep(f"CREATE ROLE {schema} NOLOGIN NOINHERIT".encode()),
-                PipelineStep(f"GRANT {schema} TO CURRENT_USER{membership}".encode()),
-                PipelineStep(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}".encode()),
-                _COMMIT,
-            )
+            making = statements_that_make(schema, session.connection.info.server_version)
+            await session.execute(*(PipelineStep(one.encode()) for one in making), _COMMIT)
         except BaseException:
             session.spoilt = True  # Closing it undoes what is open.
             raise
@@ -118,8 +118,9 @@ class TenantSchemas:
             if not found:
                 await session.execute(_ROLLBACK)
                 return None
-            schema = _checked(found[0][0])
-            await session.execute(*(PipelineStep(one.encode()) for one in dropping(schema)), _COMMIT)
+            role = checked_role(found[0][0])
+            schema = role.removeprefix(CLOSED)
+            await session.execute(*(PipelineStep(one.encode()) for one in dropping(role)), _COMMIT)
         except BaseException:
             session.spoilt = True
             raise
@@ -142,11 +143,32 @@ class TenantSchemas:
         return [DatabaseName(*row) for row in session.rows_of(answer)]
 
 
-def dropping(schema: str) -> tuple[str, ...]:
+def checked_role(role: str) -> str:
+    """The name of a role as we make them, open or closed: it is written into statements."""
+    _checked(role.removeprefix(CLOSED))
+    return role
+
+
+def new_schema_name(random: Callable[[int], bytes]) -> str:
+    """A name for a schema and its role that nobody can guess."""
+    return _checked(f"ow_{random(12).hex()}")
+
+
+def statements_that_make(schema: str, server_version: int) -> list[str]:
+    """The statements that make a role and its schema, in a transaction."""
+    membership = " WITH INHERIT FALSE, SET TRUE" if server_version >= 160_000 else ""
+    return [
+        f"CREATE ROLE {_checked(schema)} NOLOGIN NOINHERIT",
+        f"GRANT {schema} TO CURRENT_USER{membership}",
+        f"CREATE SCHEMA {schema} AUTHORIZATION {schema}",
+    ]
+
+
+def dropping(role: str) -> tuple[str, ...]:
     """The statements that drop a schema and its role, inside a transaction."""
-    schema = _checked(schema)
-    as_its_owner = (f"SET LOCAL ROLE {schema}", f"DROP SCHEMA {schema} CASCADE", "SET LOCAL ROLE NONE")
-    return (*as_its_owner, f"DROP ROLE {schema}")
+    schema = checked_role(role).removeprefix(CLOSED)
+    as_its_owner = (f"SET LOCAL ROLE {role}", f"DROP SCHEMA {schema} CASCADE", "SET LOCAL ROLE NONE")
+    return (*as_its_owner, f"DROP ROLE {role}")
 
 
 def _checked(name: str) -> str:
