@@ -273,7 +273,7 @@ class TestWhoPays:
                 assert served.call("GET", "/v1/db/demo").status == 200
             answers = [one.result() for one in asked]
 
-        assert {one.status for one in answers} <= {200, 429}
+        assert {one.status for one in answers} <= {200, 408, 429}
         assert 0 < most <= 4
 
 
@@ -295,10 +295,14 @@ class TestQuotas:
         made = [served.call("PUT", path, token=token), served.query(path, TABLE, token=token)]
         little = served.query(path, self.FILL, [1, 5], key="a", token=token)
         much = served.query(path, self.FILL, [10, 5_000], key="b", token=token)
-        with psycopg.connect(served.store_url.replace("onceward@", "postgres@"), autocommit=True) as line:
-            line.execute("VACUUM")  # As the server does by itself: what was undone has left its pages.
-        forget_count(served)
-        again = served.query(path, self.FILL, [10, 12], key="b", token=token)
+
+        def again_after_vacuum() -> Heard:
+            with psycopg.connect(served.store_url.replace("onceward@", "postgres@"), autocommit=True) as line:
+                line.execute("VACUUM")  # As the server does by itself: what was undone has left its pages.
+            forget_count(served)
+            return served.query(path, self.FILL, [10, 12], key="b", token=token)
+
+        again = until(again_after_vacuum, lambda heard: heard.status == 200)
         rows = served.query(path, "SELECT count(*) FROM events", token=token).document["rows"]
         used = json.loads(command(served, "tenant", "show", "small"))
 

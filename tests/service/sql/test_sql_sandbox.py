@@ -22,7 +22,7 @@ import pytest
 from onceward import OncewardError
 from onceward.errors import ConfigurationError
 from onceward.service.sql import Keyed, LocalDatabase, SqliteEngine
-from onceward.service.sql.engine import _Asked
+from onceward.service.sql.asked_database import AskedDatabase
 from onceward.service.sql.landlock import landlock_version
 from onceward.service.sql.sqlite_version import LEAST, REFUSED, check_sqlite_version
 from onceward.service.sql.worker_sandbox import LAYERS, SandboxOptions, worker_environment
@@ -74,7 +74,7 @@ async def _asked(folder: Path, what: str, options: SandboxOptions, *before: str)
 
 async def _ask(engine: SqliteEngine, what: str, database: str, mode: str = "read") -> Any:
     """Have a worker do something that only the one with a door can."""
-    return (await engine._ask(_Asked("acme", database, None), what, mode=mode))[0]
+    return (await engine._ask(AskedDatabase("acme", database, None), what, mode=mode))[0]
 
 
 EVERYTHING = {

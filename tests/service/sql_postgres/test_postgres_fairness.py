@@ -122,7 +122,7 @@ class TestProcessorTime:
         async def story(tenant: Tenant) -> None:
             with suppress(SqlError):
                 await tenant.ask(ENDLESS, account=account)
-            account.spend_cpu(-0.5)  # Half a second came back: enough for much, and not for that.
+            account.spend_cpu(account.cpu_left() - 0.5)  # Half a second is left: enough for much, and not for that.
             before = account.usage().cpu_seconds
             with pytest.raises(OncewardError) as refused:
                 await tenant.ask(ENDLESS, account=account)

@@ -107,8 +107,9 @@ class TestOneKey:
             async with PostgresEngine(tenant.engine._url) as other:
                 await Tenant(other).ask("SELECT 1")  # It knows the schema that is dropped now.
                 assert await tenant.engine.drop(NAMESPACE, DATABASE)
-                with pytest.raises(DatabaseUnknown):
-                    await Tenant(other).ask("SELECT 1")
+                for asking in (other.tables(NAMESPACE, DATABASE), Tenant(other).ask("SELECT 1")):
+                    with pytest.raises(DatabaseUnknown):
+                        await asking
                 assert await tenant.engine.create(NAMESPACE, DATABASE)
                 await tenant.ask(COUNTED)
                 assert not (await Tenant(other).ask(ADD, key="k")).replayed

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from onceward._core.errors import OncewardError
 from onceward.gate import Gate
@@ -25,6 +25,7 @@ from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account, Resource
+from onceward.service.sql.asked_database import AskedDatabase
 from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
 from onceward.service.sql.job_queue import WorkerJob
@@ -187,7 +188,7 @@ class SqliteEngine:
         `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
         options = {"about": about, "replay_only": replay_only, "growth": growth}
-        asked = _Asked(namespace, database, account)
+        asked = AskedDatabase(namespace, database, account)
         return SqlResult(*await self._answer(asked, [(sql, params)], identity, readonly=readonly, **options))
 
     async def batch(
@@ -205,12 +206,12 @@ class SqliteEngine:
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
         options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
-        asked = _Asked(namespace, database, account)
+        asked = AskedDatabase(namespace, database, account)
         return SqlBatchResult(*await self._answer(asked, list(statements), identity, readonly=readonly, **options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
-        found, _ = await self._ask(_Asked(namespace, database, account), "tables", mode="read")
+        found, _ = await self._ask(AskedDatabase(namespace, database, account), "tables", mode="read")
         return [
             TableInfo(name, kind, [ColumnInfo(*column) for column in columns], rows, exact)
             for name, kind, columns, rows, exact in found
@@ -220,12 +221,12 @@ class SqliteEngine:
         self, namespace: str, database: str, *, account: Account | None = None, growth: int | None = None
     ) -> bool:
         """Make a database; whether it is new. Asking again is harmless."""
-        made, _ = await self._ask(_Asked(namespace, database, account), "create", growth=growth)
+        made, _ = await self._ask(AskedDatabase(namespace, database, account), "create", growth=growth)
         return bool(made)
 
     async def drop(self, namespace: str, database: str, *, account: Account | None = None) -> bool:
         """Delete a database, and the records of its keys with it; whether there was one."""
-        dropped, _ = await self._ask(_Asked(namespace, database, account), "drop")
+        dropped, _ = await self._ask(AskedDatabase(namespace, database, account), "drop")
         return bool(dropped)
 
     async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
@@ -242,7 +243,7 @@ class SqliteEngine:
 
         Without this, workers start with the first request.
         """
-        await self._ask(_Asked("onceward", "ping", None), "ping", mode="read")
+        await self._ask(AskedDatabase("onceward", "ping", None), "ping", mode="read")
         return next(one.confined for one in self._supervisors if one.confined is not None)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
@@ -278,7 +279,7 @@ class SqliteEngine:
 
     async def _answer(
         self,
-        asked: _Asked,
+        asked: AskedDatabase,
         statements: list[SqlStatement | tuple[str, Params] | str],
         identity: Identity | None,
         *,
@@ -305,7 +306,7 @@ class SqliteEngine:
             return work()
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
-    async def _perform(self, asked: _Asked, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
+    async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it has cost."""
         tried = NO_COST
         if request.reads or (request.readonly and request.identity is None):
@@ -333,7 +334,7 @@ class SqliteEngine:
 
     async def _ask(
         self,
-        asked: _Asked,
+        asked: AskedDatabase,
         what: str,
         request: SqlRequest | None = None,
         *,
@@ -369,19 +370,6 @@ class SqliteEngine:
         except OncewardError as error:
             note_cost(error, job.cost)
             raise
-
-
-class _Asked(NamedTuple):
-    """Of which database something is asked, and who pays."""
-
-    namespace: str
-    database: str
-    account: Account | None
-
-    @property
-    def tenant(self) -> str:
-        """Whose line it is: everything of one account together; without one, a namespace."""
-        return f"namespace:{self.namespace}" if self.account is None else self.account.owner
 
 
 class TenantKeys(Protocol):
