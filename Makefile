@@ -29,7 +29,7 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
-ALL := test test-agents test-floors racers drill-atomic drills migrate-million schedules faults soak test-loaded
+ALL := test test-agents test-floors test-ha racers drill-atomic drills migrate-million schedules faults soak test-loaded
 
 .PHONY: quick
 quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
@@ -79,6 +79,10 @@ test-floors: $(FLOORS_STAMP) ## The service and its stores on the lowest version
 		tests/service/test_service_hooks.py tests/service/test_service_tls.py tests/service/test_service_connections.py \
 		tests/service/test_service_sealed.py tests/service/test_service_replicas.py tests/service/sql/test_sql_keys.py \
 		tests/service/sql_postgres/test_postgres_keys.py
+
+.PHONY: test-ha
+test-ha: $(STAMP) ## Two services on a PostgreSQL primary that is killed under load, five times; and a control that loses
+	FAILOVERS=all $(BIN)/python -m pytest -q -rP -p no:randomly tests/service/failover
 
 .PHONY: test-loaded
 test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores

@@ -34,6 +34,7 @@ from bench import (
     group_retry,
     group_service,
     group_sql,
+    group_sql_postgres,
     group_sqlite,
 )
 from bench.interleave import ROOT
@@ -50,6 +51,7 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
+    "sql-postgres": group_sql_postgres.run,
     "inbox": group_inbox.run,
     "service": group_service.run,
     "ledger": group_ledger.run,

@@ -17,6 +17,7 @@ GROUPS = (
     "retry",
     "http",
     "sql",
+    "sql-postgres",
     "service",
     "ledger",
     "relay",

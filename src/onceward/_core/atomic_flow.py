@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
-from onceward._core.codec import NotEncodable, decode, encode, encode_failure
+from onceward._core.codec import Encoded, NotEncodable, decode, encode, encode_failure
 from onceward._core.dead_holder_flow import decide_with_holder, put_in_doubt
 from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
 from onceward._core.events import Event, EventType
@@ -144,6 +144,25 @@ def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
             raise advice.about(InFlight(advice.in_flight(came_to), retry_after_seconds=after), came_to.record)
         yield Pause(request.claimant.id, min(poll, deadline - now))
         poll = min(poll * 1.6, POLL_MAX)
+
+
+def foretold_write(request: OperationRequest, kept: Encoded, chance: bytes) -> Write:
+    """
+    The settled record of an operation whose result is certain before it runs.
+
+    For whoever can put it together with the work, where no record stands under the key. Where one does, nothing of it
+    may land, and `operate_atomic` says what becomes of the call.
+    """
+    return record.settle_unclaimed(
+        request.claimant,
+        record.FRESH,
+        token=chance[:16],
+        version=chance[32:],
+        replay=request.terms.retain,
+        forget=request.terms.forget,
+        codec=kept.codec,
+        result=kept.data,
+    )
 
 
 def _claim_first(request: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:

@@ -61,10 +61,9 @@ _BUSY = (
 
 _XID = ", CASE WHEN landed.fence IS NOT NULL THEN txid_current() END"
 """Last column of a claim: the id of its transaction. With it we notice if the function ends that transaction."""
-_OR_STOP = (
-    ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint THEN 1 ELSE -1 END)"
-    ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
-)
+STOP_UNLESS_OURS = ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint THEN 1 ELSE -1 END)"
+STOP_UNLESS_LANDED = ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
+_OR_STOP = STOP_UNLESS_OURS + STOP_UNLESS_LANDED
 """Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
 _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)

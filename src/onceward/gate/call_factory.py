@@ -313,6 +313,27 @@ class CallFactory:
         given: str | None = None,
     ) -> PreparedCall:
         """One call in the caller's own transaction; `unreachable` as its function stands for a block."""
+        request = self.joined_request(parts, call, options, kind=kind, family=family, given=given)
+        if call.fn is unreachable:
+            return PreparedCall(request, unreachable)
+        convention = inspect_function(call.fn)
+        if convention.generates:
+            refuse_generator(call.fn, function_name(call.fn))
+        if not awaits and convention.awaits:
+            raise _is_async_error(call.fn)
+        return PreparedCall(request, convention.bind(call.fn))
+
+    def joined_request(
+        self,
+        parts: tuple[str, ...],
+        call: CallSpec,
+        options: Mapping[str, Any],
+        *,
+        kind: str = KEY,
+        family: bytes | None = None,
+        given: str | None = None,
+    ) -> OperationRequest:
+        """What a flow in the caller's own transaction is told, whatever function it calls."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
         if terms.settle == INSIDE:
             raise ConfigurationError(
@@ -326,17 +347,7 @@ class CallFactory:
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
         is_block = call.fn is unreachable
         operation = call.name if call.name is not None else ("" if is_block else function_name(call.fn))
-        request = self.request_for(
-            parts, call.request, terms, kind=kind, operation=operation, family=family, given=given
-        )
-        if is_block:
-            return PreparedCall(request, unreachable)
-        convention = inspect_function(call.fn)
-        if convention.generates:
-            refuse_generator(call.fn, function_name(call.fn))
-        if not awaits and convention.awaits:
-            raise _is_async_error(call.fn)
-        return PreparedCall(request, convention.bind(call.fn))
+        return self.request_for(parts, call.request, terms, kind=kind, operation=operation, family=family, given=given)
 
     def prepare_declared(
         self,

@@ -11,7 +11,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onceward._core.caller_transaction import CallerTransaction
-from onceward._core.caller_transaction_async import AsyncCallerTransaction
+from onceward._core.caller_transaction_async import AsyncCallerTransaction, AsyncFinishing
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     LEASE_BEGINS,
@@ -231,6 +231,13 @@ class AsyncEffectRunner:
             return self._call(effect.operation)  # type: ignore[union-attr]
         if kind is Load:
             return self._load(effect)  # type: ignore[arg-type]
+        if self._joined is not None:
+            if kind is LoadInTransaction:
+                return self._joined.load(effect.id)  # type: ignore[union-attr]
+            if kind is Begin:
+                return self._joined.begin()
+            if kind is Finish and isinstance(self._joined, AsyncFinishing):
+                return self._joined.finish(effect.write, effect.expect)  # type: ignore[union-attr]
         return self._perform_other(effect)
 
     def _put(self, effect: Put) -> Awaitable[Any]:
@@ -265,7 +272,10 @@ class AsyncEffectRunner:
 
     async def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
-        await self._begin_call(operation)
+        if self._joined is None or self._prepared.request.terms.settle == INSIDE:
+            await self._begin_call(operation)
+        else:
+            operation.started = True
         running = enter_operation(operation)
         try:
             around = self._prepared.request.resilience
@@ -305,10 +315,6 @@ class AsyncEffectRunner:
                 return gate.store.extend(effect.family, effect.replay, effect.forget)
             case Probe():
                 return self._run_probe(effect.operation)
-            case Begin() if joined is not None:
-                return joined.begin()
-            case LoadInTransaction() if joined is not None:
-                return joined.load(effect.id)
             case Finish() if joined is not None:
                 return finish_async(joined, effect)
             case Commit() if joined is not None:

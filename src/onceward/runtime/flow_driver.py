@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,6 +43,37 @@ class UncancellableFuture(asyncio.Future[T]):
     def cancel(self, msg: Any | None = None) -> bool:
         """Refuse: the call is under way."""
         return False
+
+
+class BegunCoroutine(UncancellableFuture[T]):
+    """
+    The result of a coroutine that has begun when this is made, and goes on whoever waits for it.
+
+    It is what a task is, without a turn of the event loop before it begins. So it has no task of its own: a coroutine
+    that asks for its task (`asyncio.timeout` does) needs a real one.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        super().__init__()
+        self._coroutine = coroutine
+        self._go_on()
+
+    def _go_on(self, _: object = None) -> None:
+        try:
+            waited = self._coroutine.send(None)
+        except StopIteration as stop:
+            self.set_result(stop.value)
+        except Exception as error:
+            self.set_exception(error)
+        except BaseException as error:
+            self.set_exception(error)
+            raise
+        else:
+            if waited is None:  # It only lets the others go first.
+                self.get_loop().call_soon(self._go_on)
+                return
+            waited._asyncio_future_blocking = False
+            waited.add_done_callback(self._go_on)
 
 
 class PendingCancellation:
@@ -161,7 +192,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
                     answer = instant(effect)
                 elif kind not in INTERRUPTIBLE:
                     work = asyncio.ensure_future(perform(effect))
-                    answer = await await_to_end(work, kept)
+                    answer = work.result() if work.done() else await await_to_end(work, kept)
                 elif (strike := kept.taken()) is not None:
                     raise strike
                 else:
@@ -189,7 +220,7 @@ async def await_to_end(work: Awaitable[Any], kept: PendingCancellation) -> Any:
     future: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not future.done():
         try:
-            await (future if type(future) is UncancellableFuture else asyncio.shield(future))
+            await (future if isinstance(future, UncancellableFuture) else asyncio.shield(future))
         except asyncio.CancelledError as error:
             if future.cancelled():
                 raise

@@ -119,6 +119,17 @@ SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
 
 
+def insert_statement(checked: str) -> bytes:
+    """
+    Insert a record; where there is one, the error of the primary key, which ends the transaction.
+
+    For a transaction that is undone then anyway. It costs the server half of what `claim_statement` does.
+    """
+    return f"""
+{_INSERT} SELECT {_values(_Bound())} FROM (SELECT {_US} AS now) AS clock
+RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""".encode()  # noqa: S608 - constants
+
+
 def swap_statement(clock: str, restored: str = "") -> bytes:
     """Update a record if it has the expected version."""
     return f"""
@@ -168,6 +179,16 @@ again and again.
 _READ = f"SELECT {_US} AS now, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
 FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
 FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
+
+
+@cache
+def peek_statement(bytes_max: int) -> bytes:
+    """What a quick look shows of records (`PeekResult`), behind their ids; of those with results of so many bytes."""
+    left = "{} - clock.now"
+    shown = ("state", "fingerprint", left.format("replay_until"), left.format("forget_at"), "codec", "result", "error")
+    return f"""
+SELECT id, {", ".join(shown)}, first_at, attempt, fence FROM onceward_records, (SELECT {_US} AS now) AS clock
+WHERE id = ANY (%(ids)b::bytea[]) AND coalesce(length(result), length(error), 0) <= {bytes_max}""".encode()  # noqa: S608
 
 
 _PLACEHOLDER = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onceward.runtime.environment import Environment
 from onceward.service.sql import Keyed, SqlError, SqliteEngine
 from onceward.service.sql.moving import close_database, export_database, reopen_database
 from onceward.service.sql.postgres import PostgresEngine
+from onceward.service.sql.postgres.schema_records import SchemaRecords
 
 
 @pytest.mark.fault("closed-files-take-writes")
@@ -121,6 +123,24 @@ class TestOnPostgresql:
 
         assert reports[0].closed
         assert b'"late",1' in (tmp_path / "back.jsonl").read_bytes()
+
+    @pytest.mark.fault("closed-schemas-are-not-seen")
+    def test_operators_still_see_a_closed_database(self, folder: Path, url: str, tmp_path: Path) -> None:
+        """
+        Its records and its bytes, as before.
+        """
+        moved(folder, url, tmp_path / "there.jsonl")
+        seen = []
+        for step in (lambda: None, lambda: close_database(place_of(url))):
+            step()
+            with closing(SchemaRecords(url)) as records:
+                names = records.databases("live", "acme")
+                found = records.page(names, 100).found
+                seen.append((names, [one.record.id for one in found], list(records.usage(["acme"], records=False))))
+
+        assert len(seen[0][1]) > 5
+        assert seen[0][2][0][2] > 0
+        assert seen[1] == seen[0]
 
     def test_a_closed_database_can_be_dropped(self, folder: Path, url: str, tmp_path: Path) -> None:
         """

@@ -45,12 +45,18 @@ class _SimpleSession(TenantSession):
     """The protocol in which a text may be several statements."""
 
     async def exchange(
-        self, steps: Sequence[PipelineStep], *, counted: range = range(0), counter: RowCounter | None = None
+        self,
+        steps: Sequence[PipelineStep],
+        *,
+        counted: range = range(0),
+        counter: RowCounter | None = None,
+        commits: bool = False,
     ) -> list[Answer]:
         if not any(not step.name and number in counted for number, step in enumerate(steps)):
-            return await super().exchange(steps, counted=counted, counter=counter)
+            return await super().exchange(steps, counted=counted, counter=counter, commits=commits)
         answers = [Answer() for _ in steps]
-        for answer, step in zip(answers, steps, strict=True):
+        # Without a pipeline, what stands before BEGIN would be a transaction by itself.
+        for answer, step in sorted(zip(answers, steps, strict=True), key=lambda one: one[1].sql != b"BEGIN"):
             pgconn: Any = self.connection.pgconn
             result = pgconn.exec_params(step.sql, list(step.values)) if step.values else pgconn.exec_(step.sql)
             answer.result = result

@@ -213,8 +213,8 @@ class TestMutations:
         """
 
         async def story(fuzzer: Fuzzer, engine: PostgresEngine, texts: list[str]) -> None:
-            checker = engine._checker
-            assert checker is not None
+            assert engine._checker is not None
+            checker: Any = engine._checker.checker
             before = (await state_of(engine._pool._idle[0])).kept
             for sql in texts:
                 template = fuzzer.taken(checker, sql)

@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pair_support import SECONDS_MAX, Pair, at, pair, primary, until
 from postgres_support import COLOURS, handle
 
 from onceward import AsyncGate, Gate, InDoubt, InFlight, OwnershipLost, StoreUnavailable
 from onceward.stores import open_async_store, open_store
 from onceward.testing.store_suite.rows import row
 from servers.postgres import PostgresServer, needed
+from servers.postgres_pair import SECONDS_MAX, Pair, at, pair, primary, until
 from servers.proxy import Proxy
 
 needed()
@@ -138,8 +138,7 @@ class TestAPrimaryThatIsKilled:
             pair = Pair(primary, standby)
             with handle(pair.url(), "blocking") as store:
                 store.put(row("test:failover", "warm"))
-            end = primary.execute("SELECT pg_current_wal_lsn()::text")[0][0]
-            until(lambda: standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
+            until(pair.is_caught_up)
             proxy.hold()
             load = Load(pair.url("connect_timeout=2"))
             load.start()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pair_support import SECONDS_MAX, Pair, at, primary, until
 from postgres_support import COLOURS
 
 from onceward import AsyncGate, Gate, StoreUnavailable
 from servers.postgres import PostgresServer, needed
+from servers.postgres_pair import SECONDS_MAX, Pair, at, primary, until
 from servers.proxy import Proxy
 
 needed()

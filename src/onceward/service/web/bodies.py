@@ -119,8 +119,7 @@ class BodyParser:
         try:
             if size <= HEAVY_BYTES:
                 return meter.run(work)
-            async with self._in_line(account.owner), self._turn:
-                refuse_debtor(account)  # Those in front may have used it up.
+            async with self._alone(account):
                 return await asyncio.to_thread(meter.run, work)
         finally:
             account.spend_cpu(meter.used)
@@ -128,8 +127,7 @@ class BodyParser:
     async def parse(self, account: Account, read: bytes, kind: type[T], *, exact: bool = False) -> T:
         """A body of JSON as a value of a type; the account pays."""
         if len(read) > LONG_BYTES and not exact:
-            async with self._in_line(account.owner), self._turn:
-                refuse_debtor(account)
+            async with self._alone(account):
                 try:
                     short = await self._elsewhere.read(read)
                 finally:
@@ -141,6 +139,13 @@ class BodyParser:
     async def close(self) -> None:
         """End what runs for this."""
         await self._elsewhere.close()
+
+    @asynccontextmanager
+    async def _alone(self, account: Account) -> AsyncIterator[None]:
+        """One large body at a time, and one of each account in the line for that."""
+        async with self._in_line(account.owner), self._turn:
+            refuse_debtor(account)  # Those in front may have used it up.
+            yield
 
     @asynccontextmanager
     async def _in_line(self, owner: str) -> AsyncIterator[None]:

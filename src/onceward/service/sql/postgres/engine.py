@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
+from onceward._core.atomic_flow import foretold_write
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.capabilities import Capabilities
@@ -29,9 +30,14 @@ from onceward._core.errors import (
     RetryTransaction,
     StoreUnavailable,
 )
+from onceward._core.flow import AfterCommit
+from onceward._core.operation_flow import OperationRequest, peeked_outcome
+from onceward._core.record import PutResult, Record
 from onceward.gate import AsyncGate
+from onceward.gate.call_factory import CallSpec, unreachable
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.failpoints import armed
 from onceward.service.access.accounts import Account
 from onceward.service.sql.asked_database import AskedDatabase
 from onceward.service.sql.authorizer import readonly_error
@@ -40,15 +46,17 @@ from onceward.service.sql.database_files import DatabaseName, sibling_namespaces
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.moved_keys import replay_or_refuse
+from onceward.service.sql.postgres.checked_texts import CheckedTexts
 from onceward.service.sql.postgres.known_costs import KnownCosts
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
+from onceward.service.sql.postgres.replay_reader import ReplayReader
 from onceward.service.sql.postgres.request_seal import FetchingSeal, RequestSeal
 from onceward.service.sql.postgres.schema_inspector import read_tables
 from onceward.service.sql.postgres.schema_room import MeasuredLately, SchemaRoom
 from onceward.service.sql.postgres.server_report import UNKNOWN_SERVER, read_server
 from onceward.service.sql.postgres.session import TenantSession
-from onceward.service.sql.postgres.session_pool import SessionPool
+from onceward.service.sql.postgres.session_pool import REQUEST_SECONDS, SessionPool
 from onceward.service.sql.postgres.statement_checker import (
     CATALOG_QUERY,
     CatalogNames,
@@ -73,7 +81,6 @@ from onceward.service.sql.requests import (
     SqlRequest,
     SqlResult,
     SqlStatement,
-    Step,
     TableInfo,
     as_sent,
     build_request,
@@ -97,6 +104,8 @@ POLL_SECONDS: Final = 0.05
 _MAKES_RELATIONS: Final = frozenset(("CREATE", "ALTER"))
 _FREES: Final = frozenset(("DELETE", "DROP", "TRUNCATE", "COMMENT"))
 """What makes no database larger: a full one can be made smaller."""
+_NAME: Final = "sql"
+_CLAIMS: Final = {"claim": "last"}
 _OPERATORS: Final = ""
 """Whose turn it is when the service asks for itself."""
 
@@ -127,7 +136,8 @@ class PostgresEngine:
         self._in_flight_seconds = limits.queue_seconds if in_flight_seconds is None else in_flight_seconds
         self._relations_max = relations_max
         self._environment = environment
-        self._store = _TenantRecords(url, environment=environment)
+        self._seen = SettledIds()
+        self._store = _TenantRecords(url, self._seen, environment)
         self._pool = SessionPool(self._store.target, limits, environment, size=sessions, each=min(EACH, sessions))
         self._options = {**key_options(terms), "in_flight": "refuse"}
         self._seal = None if seal is None else RequestSeal(seal)
@@ -140,13 +150,15 @@ class PostgresEngine:
             result_bytes_max=limits.value_bytes,
             **self._options,
         )
-        self._gates: OrderedDict[str, AsyncGate] = OrderedDict()
-        self._seen = SettledIds()
+        self._gates: OrderedDict[tuple[str, str], AsyncGate] = OrderedDict()
+        self._reader = ReplayReader(self._pool.open_for_reading)
         self._costs = KnownCosts(limits)
         self._measured = MeasuredLately(environment.monotonic)
         self._server = UNKNOWN_SERVER
         self._records = ""
-        self._checker: StatementChecker | None = None
+        self._version = 0
+        """Of the server whose names the checker knows."""
+        self._checker: CheckedTexts | None = None
         self._long: LongStatements | None = None
         self._schemas: TenantSchemas | None = None
         self._opening = asyncio.Lock()
@@ -246,6 +258,7 @@ class PostgresEngine:
         while self._pool.is_busy and self._environment.monotonic() < until:
             await self._environment.asleep(0.01)
         self._pool.close()
+        self._reader.close()
         await self._main_gate.close()
         await self._store.close()
 
@@ -270,10 +283,10 @@ class PostgresEngine:
                 self._records = str((await self._store.identify())[-1])
                 async with self._pool.lend(_OPERATORS) as session:
                     self._server = await read_server(session, self._store.target.name)
-                    catalog = await _catalog(session)
+                    catalog, self._version = await _catalog(session), session.version
                 driver = await asyncio.to_thread(open_tables, self._url, SCHEMA, self._environment, create=True)
                 await asyncio.to_thread(driver.close)
-                self._checker, self._long = StatementChecker(catalog), LongStatements(catalog)
+                self._checker, self._long = CheckedTexts(StatementChecker(catalog)), LongStatements(catalog)
                 self._schemas = TenantSchemas(self._records, self._environment)
         return self._schemas
 
@@ -349,7 +362,7 @@ class PostgresEngine:
                 raise
             reads = reads and checked.reads
             verbs.add(checked.verb)
-            bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS))
+            bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS, checked.writes))
         milliseconds = round(self._limits.statement_seconds * 1_000)
         return TenantRequest(
             schema=schema,
@@ -358,7 +371,12 @@ class PostgresEngine:
             reads=reads and request.identity is None,
             lock_milliseconds=milliseconds,
             statement_milliseconds=milliseconds,
-            room=self._room(request, schema, namespace, watched=not reads and not verbs <= _FREES),
+            room=self._room(
+                request,
+                schema,
+                namespace if verbs & _MAKES_RELATIONS else "",
+                watched=not reads and not verbs <= _FREES,
+            ),
             replay_only=request.replay_only,
             is_keyed=request.identity is not None,
         )
@@ -382,11 +400,15 @@ class PostgresEngine:
 
     async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it cost."""
+        operation = self._operation(asked, request)
+        document = None if operation is None else await self._replayed(operation, asked.account)
+        if document is not None:
+            return document, True, SqlCost(REQUEST_SECONDS)
         began = self._environment.monotonic()
-        spent = NO_COST
+        spent, is_repeated = NO_COST, False
         while True:
             try:
-                document, replayed, cost = await self._once(asked, request)
+                document, replayed, cost = await self._once(asked, request, operation, is_repeated=is_repeated)
                 return document, replayed, spent.plus(cost)
             except _NotRead as unread:
                 again = partial(self._perform, asked)
@@ -394,19 +416,50 @@ class PostgresEngine:
                     unread.refusal, request.identity, lambda: request, again, readonly=request.readonly
                 )
             except SchemaGone:
+                operation = None  # It was about that schema.
                 if self._schemas is not None:  # Asked again, it says that there is no such database, if there is none.
                     self._schemas.forget(DatabaseName(asked.namespace, asked.database))
+            except _OtherServer:
+                self._schemas = None
+                self._pool.drop_idle()
+                await self._ready()
+                continue
             except OncewardError as error:
                 spent = spent.plus(cost_of(error))
                 note_cost(error, spent)
                 waited = self._environment.monotonic() - began
                 if isinstance(error, StoreUnavailable):
                     self._pool.drop_idle()
+                    is_repeated, operation = True, None
                     if request.identity is None:
                         raise
                 if waited >= self._patience(error):
                     raise
             await self._environment.asleep(POLL_SECONDS)
+
+    def _operation(self, asked: AskedDatabase, request: SqlRequest) -> OperationRequest | None:
+        """What the core is told of a request with a key; None where it has to be asked step by step."""
+        identity = request.identity
+        schema = None if self._schemas is None else self._schemas.recall(asked.namespace, asked.database)
+        if schema is None or type(identity) is not Keyed or self._seal is not None or armed():
+            return None
+        factory = self._gate(identity.scope, schema)._call_factory
+        call = CallSpec(unreachable, request.fingerprint_fields(), _NAME)
+        return factory.joined_request((factory.stored_key(identity.key),), call, _CLAIMS, given=identity.key)
+
+    async def _replayed(self, operation: OperationRequest, account: Account | None) -> dict[str, Any] | None:
+        """The first result, if the key was settled lately and a quick look finds it; else the usual way says more."""
+        claimant = operation.claimant
+        if claimant.id not in self._seen or (account is not None and account.cpu_wait(REQUEST_SECONDS)):
+            return None
+        seen = await self._reader.read(self._records, claimant.id)
+        outcome = None if seen is None else peeked_outcome(seen, claimant.fingerprint, None)
+        if outcome is None:
+            return None
+        if account is not None:
+            account.spend_cpu(REQUEST_SECONDS)
+        document: dict[str, Any] = outcome.value
+        return document
 
     def _patience(self, error: OncewardError) -> float:
         """For how long a request that ended so is tried again."""
@@ -414,15 +467,26 @@ class PostgresEngine:
             return self._in_flight_seconds
         return self._limits.queue_seconds if isinstance(error, StoreUnavailable | RetryTransaction) else 0.0
 
-    async def _once(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
+    async def _once(
+        self, asked: AskedDatabase, request: SqlRequest, operation: OperationRequest | None, *, is_repeated: bool
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
         async with self._lend(asked, request) as session:
+            if session.version != self._version:
+                raise _OtherServer
             joined: TenantTransaction | None = None
+            began = self._environment.monotonic()
             try:
-                async with self._timed(session):
+                try:
                     bound = await self._read(request, await self._found(session, asked), asked.namespace)
-                joined = TenantTransaction(session, bound, self._records, self._store.target.lock_timeout, self._seen)
+                finally:
+                    session.worked += self._environment.monotonic() - began
+                if self._costs.expected(asked.tenant, request) > self._costs.quick:
+                    bound = bound._replace(is_slow=True)
+                joined = TenantTransaction(
+                    session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
+                )
                 async with self._sealed(request):
-                    document, replayed = await self._in_transaction(request, bound, joined)
+                    document, replayed = await self._in_transaction(request, bound, joined, operation)
             except OncewardError as error:
                 note_cost(error, SqlCost(self._pool.cost_of(session)))
                 if joined is not None:
@@ -444,41 +508,67 @@ class PostgresEngine:
         return self._seal.fetched(request.identity.scope)
 
     async def _in_transaction(
-        self, request: SqlRequest, bound: TenantRequest, joined: TenantTransaction
+        self,
+        request: SqlRequest,
+        bound: TenantRequest,
+        joined: TenantTransaction,
+        operation: OperationRequest | None = None,
     ) -> tuple[dict[str, Any], bool]:
         began = self._environment.monotonic()
+
+        def timed(document: dict[str, Any]) -> dict[str, Any]:
+            return {**document, "meta": {"durationMs": round((self._environment.monotonic() - began) * 1_000, 3)}}
 
         async def work() -> dict[str, Any]:
             if request.replay_only:
                 raise NotReplayed
-            document = await joined.work()
-            milliseconds = (self._environment.monotonic() - began) * 1_000
-            return {**document, "meta": {"durationMs": round(milliseconds, 3)}}
+            return timed(await joined.work())
 
-        match request.identity:
-            case None:
-                document = await work()
-                await joined.commit()
+        identity = request.identity
+        if identity is None:
+            if request.replay_only:
+                raise NotReplayed
+            return timed(await joined.run()), False
+        if operation is not None and bound.is_foretold and not request.replay_only:
+            document = await self._settled_at_once(operation, bound, joined)
+            if document is not None:
                 return document, False
-            case Keyed(scope, key):
-                document = await self._gate(scope, bound.schema).atomic(
-                    joined, key, work, request=request.fingerprint_fields(), name="sql", claim="last"
-                )
-            case Step(scope, plan, step):
-                steps = self._gate(scope, bound.schema).plan(plan)
-                document = await steps.step(
-                    step, work, request=request.fingerprint_fields(), name="sql", connection=joined, claim="last"
-                )
+        gate, fields = self._gate(identity.scope, bound.schema), request.fingerprint_fields()
+        if isinstance(identity, Keyed):
+            document = await gate.atomic(joined, identity.key, work, request=fields, name=_NAME, claim="last")
+        else:
+            steps = gate.plan(identity.plan)
+            document = await steps.step(
+                identity.step, work, request=fields, name=_NAME, connection=joined, claim="last"
+            )
         return document, not joined.settled
+
+    async def _settled_at_once(
+        self, operation: OperationRequest, bound: TenantRequest, joined: TenantTransaction
+    ) -> dict[str, Any] | None:
+        """Run what has a certain result, in one round trip with its record; None if the key was used before."""
+        chance = self._environment.random(48)
+        if not await joined.settle_at_once(foretold_write(operation, bound.foretold_bytes(), chance)):
+            return None
+        done = AfterCommit(operation.claimant.id, chance[:16], (), committed=True)
+        if self._main_gate._after(done, joined):
+            await self._main_gate._tidy()
+        return bound.foretold()
 
     def _gate(self, scope: str, schema: str) -> AsyncGate:
         """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""
-        named = stored_scope(scope, schema)
-        gate = self._gates.pop(named, None) or self._main_gate.scoped(named)
-        self._gates[named] = gate
-        if len(self._gates) > GATES_MAX:
-            self._gates.popitem(last=False)
+        gate = self._gates.get((scope, schema))
+        if gate is None:
+            gate = self._gates[scope, schema] = self._main_gate.scoped(stored_scope(scope, schema))
+            if len(self._gates) > GATES_MAX:
+                self._gates.popitem(last=False)
+        else:
+            self._gates.move_to_end((scope, schema))
         return gate
+
+
+class _OtherServer(Exception):
+    """The server is of another version than the one whose names are known: what was checked is checked anew."""
 
 
 class _NotRead(Exception):
@@ -491,6 +581,16 @@ class _NotRead(Exception):
 
 class _TenantRecords(AsyncPostgresStore):
     """The store of the records, which joins tenants' transactions as they come."""
+
+    def __init__(self, url: str, seen: SettledIds, environment: Environment) -> None:
+        super().__init__(url, environment=environment)
+        self._found = seen
+
+    async def load(self, id: bytes) -> Record | None:
+        """Read one record. Whoever is shown it comes again, and is to look before it works."""
+        record = await super().load(id)
+        self._found.note(id, PutResult(False, record))
+        return record
 
     @property
     def capabilities(self) -> Capabilities:

@@ -21,7 +21,13 @@ from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.database_files import DatabaseName, namespace_of
 from onceward.service.sql.database_records import FILES_MAX, format_place, parse_age, parse_place
 from onceward.service.sql.postgres.schema_room import SIZE
-from onceward.service.sql.postgres.tenant_schemas import SCHEMA, SUFFIX_CHARACTERS, record_suffix, stored_scope
+from onceward.service.sql.postgres.tenant_schemas import (
+    OPEN_NAME,
+    SCHEMA,
+    SUFFIX_CHARACTERS,
+    record_suffix,
+    stored_scope,
+)
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.tables import Sql, SqlSteps, open_tables
@@ -30,15 +36,15 @@ from onceward.stores.tables.sql_steps import Row
 # The colons of ':db:' would be taken for placeholders here, and an index is found by its own words.
 _OF_DATABASES: Final = r"strpos(scope, E'\x3adb\x3a') > 0"
 _OF_ONE: Final = f"right(scope, {SUFFIX_CHARACTERS}) = :suffix AND {_OF_DATABASES}"
-_DATABASES: Final = """SELECT namespace, database, schema_name FROM onceward_databases
-    WHERE namespace = :namespace ORDER BY database"""
+_DATABASES: Final = f"""SELECT namespace, database, {OPEN_NAME} FROM onceward_databases AS theirs
+    WHERE namespace = :namespace ORDER BY database"""  # noqa: S608
 _IDS: Final = f"SELECT id FROM onceward_records WHERE {_OF_ONE} AND id > :after ORDER BY id LIMIT :limit"  # noqa: S608
 _IDS_IN_SCOPE: Final = _IDS.replace(" AND id >", " AND scope = :scope AND id >")
 _OLDEST: Final = f"""SELECT id, right(scope, {SUFFIX_CHARACTERS}), first_at FROM onceward_records
     WHERE right(scope, {SUFFIX_CHARACTERS}) = ANY(:suffixes) AND {_OF_DATABASES}
     AND (first_at, id) > (:at, :after) AND first_at <= :now - :older
     ORDER BY first_at, id LIMIT :limit"""  # noqa: S608
-_BYTES: Final = f"""SELECT namespace, CAST(sum({SIZE.format("theirs.schema_name")}) AS bigint)
+_BYTES: Final = f"""SELECT namespace, CAST(sum({SIZE.format(OPEN_NAME)}) AS bigint)
     FROM onceward_databases AS theirs WHERE namespace = ANY(:namespaces) GROUP BY namespace"""  # noqa: S608
 _HELD: Final = f"""SELECT scope, count(*), coalesce(sum(coalesce(length(result), 0) + coalesce(length(error), 0)), 0)
     FROM onceward_records WHERE {_OF_DATABASES} GROUP BY scope"""  # noqa: S608

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.metering import QUOTA_FULL
 from onceward.service.sql.postgres.session import PipelineStep
+from onceward.service.sql.postgres.tenant_schemas import OPEN_NAME
 
 MEASURED_SECONDS: Final = 1.0
 """Between two looks at the size of one database, where no quota asks for each of its writes."""
@@ -43,7 +44,7 @@ SELECT coalesce(more, 0), sqrt(CASE WHEN more > $2::bigint THEN -1 ELSE 1 END),
 _COUNT: Final = f"""
 SELECT 1 / CASE WHEN (SELECT count(*) + coalesce(sum((SELECT count(*) FROM pg_catalog.pg_index
     WHERE indrelid = part.objid AND part.classid = 'pg_catalog.pg_class'::pg_catalog.regclass)), 0)
-    FROM {_THINGS} JOIN {{schema}}.onceward_databases AS theirs ON theirs.schema_name = space.nspname
+    FROM {_THINGS} JOIN {{schema}}.onceward_databases AS theirs ON {OPEN_NAME} = space.nspname
     WHERE theirs.namespace = ANY ($1::text[])) > $2::bigint THEN 0 ELSE 1 END
 """  # noqa: S608
 """Tables, views, sequences, types and indexes of all databases of a tenant."""

@@ -7,17 +7,19 @@ are counted, so that a large answer is given up and never held.
 
 Every setting of a request is local to its transaction. A session that had to be cancelled is closed: the cancel might
 reach the next tenant's statement.
+
+A commit is never cancelled. It may wait for a synchronous standby, and PostgreSQL would end such a wait by showing to
+everybody what the standby does not have. Whoever waits for too long hangs up instead, and the server waits on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.generators import fetch, send
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from onceward._core.errors import StoreUnavailable
@@ -25,6 +27,7 @@ from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.service.sql.postgres.values import from_postgres
+from onceward.stores._postgres_errors import ServerSilent
 from onceward.stores._postgres_pool_async import AsyncPostgresConnection
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import RECORD_CONVERSION, connect_arguments, load_rows
@@ -32,6 +35,8 @@ from onceward.stores._postgres_wire import RECORD_CONVERSION, connect_arguments,
 ANSWER_SECONDS: Final = 10.0
 """Beyond a statement's deadline, how long a server may be silent before its connection is given up."""
 CANCEL_SECONDS: Final = 5.0
+WAY_LOOKS: Final = 3
+"""How often the way to the server is measured when a session is opened: the quickest counts."""
 _SETTINGS: Final = (
     "SET search_path = pg_catalog",
     # A tenant's statements are planned for what they are; ours, which the store's connections plan in another way, are
@@ -56,18 +61,14 @@ _WORK_MEMORY: Final = "SET work_mem = '{}kB'"
 class Answer:
     """What came back for one step."""
 
-    __slots__ = ("columns", "command", "error", "kinds", "result", "rows", "written")
-
-    def __init__(self) -> None:
-        self.columns: list[str] = []
-        self.kinds: list[int] = []
-        self.rows: list[list[bytes | None]] = []
-        self.result: Any = None
-        """libpq's, the last of them."""
-        self.error: Any = None
-        """The same, if the step failed."""
-        self.written = 0
-        self.command = ""
+    columns: Sequence[str] = ()
+    kinds: Sequence[int] = ()
+    rows: list[list[bytes | None]] | None = None
+    """Of a step whose rows were counted, if it has any."""
+    result: Any = None
+    """libpq's, the last of them."""
+    error: Any = None
+    """The same, if the step failed."""
 
 
 class PipelineStep(NamedTuple):
@@ -122,10 +123,15 @@ class TenantSession:
         self.uses = 0
         self.worked = 0.0
         """Seconds that tenants' statements took since this session was lent, with the way to the server and back."""
+        self.told = 0.0
+        """The same of those of which the server itself has said it, without the way."""
         self.way = 0.0
         """Seconds of that way, which is nobody's work: what the quickest of our own settings took."""
+        self.version: int = connection.info.server_version
+        """Of the server."""
         self._prepared: set[bytes] = set()
         self._loader = Transformer(connection)
+        self._ready: asyncio.Future[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self.spoilt = False
         """Whether it is not to be used again."""
@@ -135,15 +141,16 @@ class TenantSession:
         """Connect. Errors are the driver's."""
         connection = await AsyncPostgresConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
         connection.silence_seconds = 2 * limits.statement_seconds + ANSWER_SECONDS
-        clock, way = asyncio.get_running_loop().time, float("inf")
         try:
-            for setting in (*_SETTINGS, _WORK_MEMORY.format(8_192)):
+            settings = [*_SETTINGS, _WORK_MEMORY.format(8_192)]
+            if connection.info.server_version >= 170_000:
+                settings.append(f"SET transaction_timeout = {round(2_000 * limits.statement_seconds) + 10_000}")
+            await connection.execute("; ".join(settings).encode())
+            clock, way = asyncio.get_running_loop().time, float("inf")
+            for setting in _SETTINGS[:WAY_LOOKS]:
                 began = clock()
                 await connection.execute(setting)
                 way = min(way, clock() - began)
-            if connection.info.server_version >= 170_000:
-                milliseconds = round(2_000 * limits.statement_seconds) + 10_000
-                await connection.execute(f"SET transaction_timeout = {milliseconds}")
         except BaseException:
             connection.pgconn.finish()
             raise
@@ -162,36 +169,74 @@ class TenantSession:
             and pgconn.pipeline_status == PipelineStatus.OFF
         )
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open, be it one that failed."""
+        return bool(self.connection.pgconn.transaction_status != TransactionStatus.IDLE)
+
     def close(self) -> None:
         """Hang up. What is open is rolled back by the server."""
         self.connection.pgconn.finish()
 
     async def exchange(
-        self, steps: Sequence[PipelineStep], *, counted: range = range(0), counter: RowCounter | None = None
+        self,
+        steps: Sequence[PipelineStep],
+        *,
+        counted: range = range(0),
+        counter: RowCounter | None = None,
+        commits: bool = False,
     ) -> list[Answer]:
         """
         Send steps together; their answers, as many as there are steps. After one that failed, the rest are empty.
 
-        The rows of the `counted` ones are counted; at a row too many the server is told to stop.
+        The rows of the `counted` ones are counted; at a row too many the server is told to stop. Where one of the steps
+        `commits`, nobody tells it to stop.
         """
         answers = [Answer() for _ in steps]
         self.uses += 1
-        loop = asyncio.get_running_loop()
+        loop, seconds = asyncio.get_running_loop(), self.limits.statement_seconds
         began = loop.time()
-        deadline = loop.call_later(self.limits.statement_seconds, self._cancel)
+        deadline = loop.call_later(2 * seconds if commits else seconds, self._hang_up if commits else self._cancel)
         try:
-            async with self.connection.lock:
-                await self.connection.wait(self._talk(steps, answers, counted, counter))
-        except psycopg.Error as error:
+            await self._talk(steps, answers, counted, counter)
+            self.connection.notices.check()
+        except (psycopg.Error, OSError) as error:
             self.spoilt = True
             raise StoreUnavailable("the connection to the database was lost", retry_after_seconds=1.0) from error
+        except asyncio.CancelledError:  # Whoever waited has gone.
+            self.spoilt = True
+            if not commits:
+                await self._send_cancel()
+            raise
         finally:
             deadline.cancel()
-            if counted:
+            # Waiting for a disk or a standby is nobody's work: of what was committed, the server says how long it took.
+            if counted and (not commits or any(one.error is not None for one in answers)):
                 self.worked += loop.time() - began
             if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers
+
+    async def _woken(self, *, writes: bool = False) -> None:
+        """
+        Wait until there is something to read, or room to write, and read what there is.
+
+        `connection.wait` would ask the event loop for a timer and a reader each time.
+        """
+        pgconn, loop = self.connection.pgconn, asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        if writes:
+            loop.add_writer(pgconn.socket, self._wake)
+        try:
+            await self._ready
+        finally:
+            if writes:
+                loop.remove_writer(pgconn.socket)
+        pgconn.consume_input()
+
+    def _wake(self) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
 
     async def execute(self, *steps: PipelineStep) -> list[Answer]:
         """Steps of ours; the first that failed raises."""
@@ -210,6 +255,12 @@ class TenantSession:
         self.spoilt = True
         if self._cancelling is None:
             self._cancelling = asyncio.create_task(self._send_cancel())
+            asyncio.get_running_loop().call_later(self.limits.statement_seconds + ANSWER_SECONDS, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Wait no longer, whatever the server does."""
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(ServerSilent("gave no answer in time"))
 
     async def _send_cancel(self) -> None:
         try:
@@ -217,40 +268,53 @@ class TenantSession:
         except psycopg.Error:
             return  # The server's own limits are behind this one.
 
-    def _talk(
+    async def _talk(
         self, steps: Sequence[PipelineStep], answers: list[Answer], counted: range, counter: RowCounter | None
-    ) -> Generator[Any, Any, None]:
-        """A generator as psycopg's own are: `connection.wait` drives it."""
+    ) -> None:
         pgconn: Any = self.connection.pgconn
+        loop, socket = asyncio.get_running_loop(), pgconn.socket
         pgconn.enter_pipeline_mode()
+        loop.add_reader(socket, self._wake)
         try:
-            sent: list[tuple[Answer | bytes, bool]] = []
-            for number, (step, answer) in enumerate(zip(steps, answers, strict=True)):
-                form = Format.BINARY if step.binary else Format.TEXT
-                formats = [form] * len(step.values) or None
-                if step.name and step.name not in self._prepared:
-                    pgconn.send_prepare(step.name, step.sql)
-                    sent.append((step.name, False))
-                    self._prepared.add(step.name)
-                if step.name:
-                    pgconn.send_query_prepared(step.name, list(step.values), formats, form)
-                else:
-                    pgconn.send_query_params(step.sql, list(step.values) or None, None, formats, form)
-                sent.append((answer, number in counted))
+            sent = self._queue(pgconn, steps, answers)
             pgconn.pipeline_sync()
-            yield from send(pgconn)
+            while pgconn.flush():
+                await self._woken(writes=True)
             failed = False
-            for expected, is_counted in sent:
-                if is_counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
+            for number, expected in sent:
+                if number in counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
-                while (result := (yield from fetch(pgconn))) is not None:
+                while True:
+                    while pgconn.is_busy():
+                        await self._woken()
+                    result = pgconn.get_result()
+                    if result is None or result.status == ExecStatus.PIPELINE_SYNC:
+                        break
                     failed = failed or result.status == ExecStatus.FATAL_ERROR
-                    self._take(result, expected, counter if is_counted else None)
-            while (result := (yield from fetch(pgconn))) is not None:
-                if result.status == ExecStatus.PIPELINE_SYNC:
-                    break
+                    self._take(result, expected, counter if number in counted else None)
         finally:
+            self._ready = None
+            loop.remove_reader(socket)
             self._leave_pipeline()
+
+    def _queue(
+        self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]
+    ) -> list[tuple[int, Answer | bytes]]:
+        """Hand the steps to libpq. What will be answered, in order: the number of a step, and where its answer goes."""
+        sent: list[tuple[int, Answer | bytes]] = []
+        for number, (sql, values, name, binary) in enumerate(steps):
+            form = Format.BINARY if binary else Format.TEXT
+            formats = [form] * len(values) if binary else None
+            if not name:
+                pgconn.send_query_params(sql, values or None, None, formats, form)
+            else:
+                if name not in self._prepared:
+                    pgconn.send_prepare(name, sql)
+                    sent.append((-1, name))
+                    self._prepared.add(name)
+                pgconn.send_query_prepared(name, values or None, formats, form)
+            sent.append((number, answers[number]))
+        return [*sent, (-1, b"")]  # And the sync.
 
     def _take(self, result: Any, answer: Answer | bytes, counter: RowCounter | None) -> None:
         if isinstance(answer, bytes):  # The name of a statement that was to be prepared.
@@ -259,19 +323,11 @@ class TenantSession:
             return
         answer.result = result
         match result.status:
+            case ExecStatus.COMMAND_OK | ExecStatus.PIPELINE_ABORTED:
+                pass
             case ExecStatus.SINGLE_TUPLE | ExecStatus.TUPLES_OK | ExecStatus.TUPLES_CHUNK:
-                if not answer.kinds and result.nfields:
-                    answer.columns = [
-                        (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
-                    ]
-                    answer.kinds = [result.ftype(number) for number in range(result.nfields)]
-                for number in range(result.ntuples if counter is not None else 0):
-                    row = [result.get_value(number, column) for column in range(result.nfields)]
-                    if counter is None or counter.refusal is not None or counter.is_over(row):
-                        answer.rows.clear()
-                        self._cancel()
-                        break
-                    answer.rows.append(row)
+                if counter is not None:
+                    self._take_rows(result, answer, counter)
             case ExecStatus.FATAL_ERROR:
                 answer.error = result
             case ExecStatus.COPY_IN | ExecStatus.COPY_OUT | ExecStatus.COPY_BOTH:
@@ -279,9 +335,22 @@ class TenantSession:
                 self.spoilt = True
                 self.connection.pgconn.finish()
                 raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
-        if result.command_status:
-            answer.command = result.command_status.decode()
-            answer.written = result.command_tuples or 0
+
+    def _take_rows(self, result: Any, answer: Answer, counter: RowCounter) -> None:
+        if answer.rows is None:
+            answer.rows = []
+        if not answer.kinds and result.nfields:
+            answer.columns = [
+                (result.fname(number) or b"").decode("utf-8", "replace") for number in range(result.nfields)
+            ]
+            answer.kinds = [result.ftype(number) for number in range(result.nfields)]
+        for number in range(result.ntuples):
+            row = [result.get_value(number, column) for column in range(result.nfields)]
+            if counter.refusal is not None or counter.is_over(row):
+                answer.rows.clear()
+                self._cancel()
+                break
+            answer.rows.append(row)
 
     def _leave_pipeline(self) -> None:
         pgconn = self.connection.pgconn
@@ -298,12 +367,19 @@ class TenantSession:
 
 def document_of(answer: Answer) -> dict[str, Any]:
     """A tenant's statement, as its result is stored and sent."""
-    rows = [[from_postgres(value, kind) for value, kind in zip(row, answer.kinds, strict=True)] for row in answer.rows]
-    writes = not answer.command.startswith(("SELECT", "EXPLAIN", "CREATE", "ALTER", "DROP"))
+    raw, kinds = answer.rows or (), answer.kinds
+    rows = [[from_postgres(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in raw]
+    command: bytes = answer.result.command_status or b""
+    writes = not command.startswith((b"SELECT", b"EXPLAIN", b"CREATE", b"ALTER", b"DROP"))
     return {
-        "columns": answer.columns,
+        "columns": list(answer.columns),
         "rows": rows,
         "rowsRead": len(rows),
-        "rowsWritten": answer.written if writes else 0,
+        "rowsWritten": (answer.result.command_tuples or 0) if writes else 0,
         "lastInsertRowid": None,
     }
+
+
+def document_of_writes(rows: int) -> dict[str, Any]:
+    """The same for a statement that writes so many rows and returns none, before it was sent."""
+    return {"columns": [], "rows": [], "rowsRead": 0, "rowsWritten": rows, "lastInsertRowid": None}

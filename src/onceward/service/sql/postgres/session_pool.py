@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
-from typing import Final
+from typing import Final, NamedTuple
 
 from onceward.protocol.errors import EngineClosed
 from onceward.runtime.environment import Environment
 from onceward.service.access.accounts import Account, CpuReservation, Hold, Resource
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.postgres.session import TenantSession
+from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.service.sql.turn_refusals import line_full, no_processor_time, waited_too_long
 from onceward.stores._postgres_errors import DRIVER_ERRORS, connect_failure
 from onceward.stores._postgres_url import PostgresTarget
@@ -32,6 +30,9 @@ REQUEST_SECONDS: Final = 0.0002
 """What any request costs, besides the time that the server works on it."""
 LOOK_SECONDS: Final = 0.5
 """How often those are looked at who wait for processor time; at most."""
+
+_BY_KEY: Final = (PipelineStep(b"SET enable_seqscan = off"), PipelineStep(b"SET plan_cache_mode = force_generic_plan"))
+"""As the store's own connections are: a plan that is made once, and never reads the table."""
 
 
 class _Line:
@@ -53,6 +54,11 @@ class _Waiting:
     def __init__(self, seconds: float, turn: asyncio.Future[_Taken]) -> None:
         self.seconds = seconds
         self.turn = turn
+
+    def expire(self) -> None:
+        """It has waited for long enough."""
+        if not self.turn.done():
+            self.turn.set_exception(TimeoutError())
 
 
 class _Taken:
@@ -95,34 +101,45 @@ class SessionPool:
         """Whether a session is lent, or somebody waits for one."""
         return self._free < self._size or any(line.waiting for line in self._lines.values())
 
-    @asynccontextmanager
-    async def lend(
-        self, tenant: str, account: Account | None = None, seconds: float = 0.0
-    ) -> AsyncIterator[TenantSession]:
+    def lend(self, tenant: str, account: Account | None = None, seconds: float = 0.0) -> Lending:
         """A session for the length of a block. Of the payer's processor time, so much is set aside before."""
-        with nullcontext() if account is None else account.hold(Resource.WAITING):
-            line = self._lines.setdefault(tenant, _Line(account))
-            used = 0.0
-            taken = await self._turn(tenant, line, seconds)
-            try:
-                session = await self._open()
-                session.worked = 0.0
-                try:
-                    yield session
-                finally:
-                    used = self.cost_of(session)
-                    self._keep(session)
-            finally:
-                taken.give_back(used)
-                line.lent -= 1
-                self._free += 1
-                self._forget(tenant, line)
-                self._serve()
+        return Lending(self, tenant, account, seconds)
+
+    async def take(self, tenant: str, account: Account | None, seconds: float) -> Lent:
+        """A session in turn, to be given back whatever happens."""
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = _Line(account)
+        taken = self._taken_at_once(tenant, line, seconds) or await self._turn(tenant, line, seconds)
+        try:
+            session = self._rested() or await self._open()
+        except BaseException:
+            self._give_back(tenant, line, taken, 0.0)
+            raise
+        session.worked = session.told = 0.0
+        return Lent(session, line, taken)
+
+    def give(self, tenant: str, lent: Lent) -> None:
+        """Take a session back."""
+        session, line, taken = lent
+        used = self.cost_of(session)
+        if self._closed or not session.is_at_rest:
+            session.close()
+        else:
+            self._idle.append(session)
+        self._give_back(tenant, line, taken, used)
+
+    def _give_back(self, tenant: str, line: _Line, taken: _Taken, used: float) -> None:
+        taken.give_back(used)
+        line.lent -= 1
+        self._free += 1
+        self._forget(tenant, line)
+        self._serve()
 
     @staticmethod
     def cost_of(session: TenantSession) -> float:
-        """What the server has worked for whoever has a session now, as far as that can be told from here."""
-        return REQUEST_SECONDS + max(session.worked - session.way, 0.0)
+        """What the server has worked for whoever has a session now, as far as it says so or that can be told here."""
+        return REQUEST_SECONDS + session.told + max(session.worked - session.way, 0.0)
 
     def refuse_waiting(self) -> None:
         """Nobody gets a turn any more."""
@@ -140,6 +157,17 @@ class SessionPool:
             self._look.cancel()
         self.drop_idle()
 
+    def _taken_at_once(self, tenant: str, line: _Line, seconds: float) -> _Taken | None:
+        """Where there is a session that nobody waits for; else None."""
+        if self._closed or line.waiting or line.lent >= min(self._each, self._free):
+            return None
+        taken = self._take(line, seconds)
+        if taken is not None:
+            self._lines.move_to_end(tenant)
+            self._free -= 1
+            line.lent += 1
+        return taken
+
     async def _turn(self, tenant: str, line: _Line, seconds: float) -> _Taken:
         if self._closed:
             raise EngineClosed
@@ -154,9 +182,9 @@ class SessionPool:
         self._serve()
         if one.turn.done():
             return one.turn.result()
+        timer = asyncio.get_running_loop().call_later(self._limits.queue_seconds, one.expire)
         try:
-            async with asyncio.timeout(self._limits.queue_seconds):
-                return await one.turn
+            return await one.turn
         except BaseException as error:
             if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
                 one.turn.result().give_back(0.0)
@@ -169,6 +197,8 @@ class SessionPool:
             if isinstance(error, TimeoutError):
                 raise waited_too_long(self._limits.queue_seconds, account, seconds) from None
             raise
+        finally:
+            timer.cancel()
 
     def _serve(self) -> None:
         """Give free sessions to whoever waits: one for each tenant in turn."""
@@ -181,7 +211,7 @@ class SessionPool:
             if line.waiting[0].turn.done():
                 line.waiting.popleft()  # Whoever waited has gone.
                 continue
-            taken = self._take(line)
+            taken = self._take(line, line.waiting[0].seconds)
             if taken is None:
                 passed_over.add(tenant)
                 continue
@@ -196,9 +226,9 @@ class SessionPool:
         line = self._lines[tenant]
         return bool(line.waiting) and line.lent < min(self._each, self._free)
 
-    def _take(self, line: _Line) -> _Taken | None:
+    def _take(self, line: _Line, seconds: float) -> _Taken | None:
         """What the next of a line needs on its account; None if that is not to be had now."""
-        account, seconds = line.account, line.waiting[0].seconds
+        account = line.account
         if account is None:
             return _Taken(None, None)
         running = account.try_hold(Resource.RUNNING)
@@ -223,12 +253,16 @@ class SessionPool:
         if not line.lent and not line.waiting and self._lines.get(tenant) is line:
             del self._lines[tenant]
 
-    async def _open(self) -> TenantSession:
+    def _rested(self) -> TenantSession | None:
+        """One that is open already."""
         while self._idle:
             session = self._idle.pop()
             if session.is_at_rest and not self._is_old(session):
                 return session
             session.close()
+        return None
+
+    async def _open(self) -> TenantSession:
         try:
             session = await TenantSession.open(self._target, self._limits, self._environment.monotonic())
         except DRIVER_ERRORS as error:
@@ -236,11 +270,11 @@ class SessionPool:
         self._ever = True
         return session
 
-    def _keep(self, session: TenantSession) -> None:
-        if self._closed or not session.is_at_rest:
-            session.close()
-        else:
-            self._idle.append(session)
+    async def open_for_reading(self) -> TenantSession:
+        """One more, which no tenant gets: for rows of ours that are found by their keys."""
+        session = await self._open()
+        await session.execute(*_BY_KEY)
+        return session
 
     def drop_idle(self) -> None:
         """The server is gone, or another one: whoever asks again asks on a new connection."""
@@ -249,3 +283,43 @@ class SessionPool:
 
     def _is_old(self, session: TenantSession) -> bool:
         return session.uses > USES_MAX or self._environment.monotonic() - session.opened_at > AGE_SECONDS
+
+
+class Lent(NamedTuple):
+    """A session, and what is held for it."""
+
+    session: TenantSession
+    line: _Line
+    taken: _Taken
+
+
+class Lending:
+    """`async with pool.lend(...) as session:`"""
+
+    __slots__ = ("_account", "_held", "_lent", "_pool", "_seconds", "_tenant")
+
+    def __init__(self, pool: SessionPool, tenant: str, account: Account | None, seconds: float) -> None:
+        self._pool = pool
+        self._tenant = tenant
+        self._account = account
+        self._seconds = seconds
+        self._held: Hold | None = None
+        self._lent: Lent | None = None
+
+    async def __aenter__(self) -> TenantSession:
+        self._held = None if self._account is None else self._account.hold(Resource.WAITING)
+        try:
+            self._lent = await self._pool.take(self._tenant, self._account, self._seconds)
+        except BaseException:
+            if self._held is not None:
+                self._held.give_back()
+            raise
+        return self._lent.session
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._lent is not None:
+                self._pool.give(self._tenant, self._lent)
+        finally:
+            if self._held is not None:
+                self._held.give_back()

@@ -123,6 +123,8 @@ class CheckedStatement(NamedTuple):
     """Its first word in capitals; that of the statement itself behind WITH."""
     reads: bool
     """Whether it only reads."""
+    writes: int | None = None
+    """How many rows it writes and that it returns none, where that is certain: an INSERT of plain values."""
 
 
 class StatementChecker:
@@ -150,7 +152,7 @@ class StatementChecker:
                 f"the text has {len(tree)} statements, and one is run",
                 hint="send one statement, or a batch",
             )
-        [(kind, _)] = tree[0]["stmt"].items()
+        [(kind, root)] = tree[0]["stmt"].items()
         if kind not in STATEMENTS:
             raise _denied(f"this kind of statement ({kind.removesuffix('Stmt')})", _HINTS.get(kind))
         reads = True
@@ -160,7 +162,7 @@ class StatementChecker:
             elif name:
                 raise _denied(f"{name.removesuffix('Stmt')}")
             self._check_node(name, node)
-        return CheckedStatement(STATEMENTS[kind], reads)
+        return CheckedStatement(STATEMENTS[kind], reads, _rows_inserted(root) if kind == "InsertStmt" else None)
 
     def _check_node(self, name: str, node: Node) -> None:
         """One node; without a name for those that stand in a field whose type is always the same."""
@@ -224,6 +226,21 @@ _HINTS: Final = {
     "digest": "it is pgcrypto's; PostgreSQL's own is sha256(convert_to(text, 'UTF8'))",
     "pg_sleep": "wait in the program",
 }
+
+
+_INSERT_FIELDS: Final = frozenset(("relation", "cols", "selectStmt", "override"))
+_VALUES_FIELDS: Final = frozenset(("valuesLists", "limitOption", "op"))
+_PLAIN_VALUES: Final = frozenset(("", "A_Const", "List", "ParamRef", "SetToDefault", "String", "TypeCast", "TypeName"))
+
+
+def _rows_inserted(node: Node) -> int | None:
+    """How many rows an INSERT writes, if that does not depend on anything: no RETURNING, no conflict, no function."""
+    source = node.get("selectStmt", {}).get("SelectStmt", {})
+    if not _INSERT_FIELDS.issuperset(node) or not _VALUES_FIELDS.issuperset(source) or "valuesLists" not in source:
+        return None
+    if not all(name in _PLAIN_VALUES for name, _ in _nodes(source)):
+        return None  # A function may return a row, or ten.
+    return len(source["valuesLists"])
 
 
 def _moves_sequence(node: Node) -> bool:

@@ -25,6 +25,8 @@ SCHEMA: Final = Schema(
 REMEMBERED: Final = 10_000
 CLOSED: Final = "closed_"
 """In front of the name of a role, here and on the server, while its database takes nothing: it is being moved."""
+OPEN_NAME: Final = f"pg_catalog.regexp_replace(theirs.schema_name, '^{CLOSED}', '')"
+"""The schema of a row of `onceward_databases AS theirs`. While a database is closed, the name there is its role's."""
 SUFFIX_CHARACTERS: Final = 12
 ERASED_AT_ONCE: Final = 1_000
 _ERASE: Final = """

@@ -1,37 +1,60 @@
 """
 A tenant's request as one transaction, which `gate.atomic` joins: the record commits with the rows, or neither does.
 
-    round trip 1   BEGIN | look for the key, or stop; settings, role | the tenant's statements | constraints | role off
+    round trip 1   look for the key, or stop; settings, role | BEGIN | the tenant's statements | constraints | role off
     round trip 2   the settled record, or stop | COMMIT
 
 The gate asks for the record first, and for the work after that. Here the work rides along with the question: if a
-record stands there, the question fails and the server skips the work. Everything else is as in any transaction that a
-gate joins: the core decides, and the unique constraint is the arbiter.
+record stands there, the question fails and the server skips the rest, so that nothing was begun. Everything else is as
+in any transaction that a gate joins: the core decides, and the unique constraint is the arbiter.
+
+Where the result is certain before anything is sent (an INSERT of plain values), both are one round trip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, Final, NamedTuple
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import cache, lru_cache
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.pq import DiagnosticField
 
 from onceward._core.caller_transaction_async import AsyncCallerTransaction, AsyncFinishing
+from onceward._core.codec import Encoded, encode
 from onceward._core.errors import IllegalMove, InFlight, StoreUnavailable
 from onceward._core.record import PutResult, Record, Write
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
-from onceward.adapters._psycopg_transaction_flow import END, END_FRESH, NOT_LANDED, NOT_OURS
+from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
 from onceward.protocol.errors import SqlError
+from onceward.runtime.flow_driver import BegunCoroutine
 from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
-from onceward.service.sql.postgres.session import Answer, PipelineStep, RowCounter, TenantSession, document_of
+from onceward.service.sql.postgres.session import (
+    Answer,
+    PipelineStep,
+    RowCounter,
+    TenantSession,
+    document_of,
+    document_of_writes,
+)
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_wire import int8, put_values
 from onceward.stores._settled_ids import SettledIds
 
+T = TypeVar("T")
+
+_float8 = Struct(">d").unpack
+
 _RELAXED: Final = len(Write._fields)
 """Its index among the values of a put: a tenant's transaction is as durable as PostgreSQL makes it."""
+_TOOK: Final = "extract(epoch FROM clock_timestamp() - transaction_timestamp())::float8"
+"""Seconds since the transaction began: where the commit is sent along, only the server can tell work from waiting."""
+_SETTLE: Final = rows.insert_statement(f"{STOP_UNLESS_OURS}, {_TOOK}")
+_REPLACE: Final = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + STOP_UNLESS_OURS + STOP_UNLESS_LANDED)
+_TAKEN: Final = "23505"
+"""What `_SETTLE` fails with where a record stands."""
 _LOOK: Final = """
 SELECT txid_current(),
     1 / CASE WHEN EXISTS (SELECT FROM {schema}.onceward_records WHERE id = $1::bytea) THEN 0 ELSE 1 END,
@@ -50,11 +73,18 @@ set_config('statement_timeout', ${2}::text, true), set_config('transaction_read_
 set_config('role', ${0}::text, true)
 """
 _OPEN: Final = f"SELECT {rows.DURABLE}, {_SETTINGS.format(1, 2, 3, 4)}".encode()
-_CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE")
+_CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE", name=b"onceward_constraints")
 """Before the role is left: what a constraint calls at the commit would run as the service."""
-_LEAVE: Final = (PipelineStep(b"SET LOCAL ROLE NONE"), PipelineStep(b"SET LOCAL search_path = pg_catalog"))
+_LEAVE: Final = (
+    PipelineStep(b"SET LOCAL ROLE NONE", name=b"onceward_role"),
+    PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"onceward_path"),
+)
 """Not by `set_config`: a tenant has no right to call it, and is still the user here."""
-_BEGIN, _COMMIT, _ROLLBACK = PipelineStep(b"BEGIN"), PipelineStep(b"COMMIT"), PipelineStep(b"ROLLBACK")
+_BEGIN: Final = PipelineStep(b"BEGIN", name=b"onceward_begin")
+_COMMIT: Final = PipelineStep(b"COMMIT", name=b"onceward_commit")
+_ROLLBACK: Final = PipelineStep(b"ROLLBACK", name=b"onceward_rollback")
+_TIMED: Final = PipelineStep(f"SELECT {_TOOK}".encode(), name=b"onceward_took")
+_BARRIER: Final = PipelineStep(rows.BARRIER, name=b"onceward_barrier")
 
 
 class BoundSql(NamedTuple):
@@ -63,6 +93,8 @@ class BoundSql(NamedTuple):
     sql: bytes
     values: Sequence[bytes | None]
     makes_relations: bool = False
+    writes: int | None = None
+    """How many rows it writes and that it returns none, where that is certain."""
 
 
 class TenantRequest(NamedTuple):
@@ -82,12 +114,55 @@ class TenantRequest(NamedTuple):
     """Whether nothing is to be run."""
     is_keyed: bool = False
     """Whether its result is kept."""
+    is_slow: bool = False
+    """Whether it took long the last time."""
 
     @property
     def settings(self) -> list[bytes]:
         """The values of `_OPEN`."""
-        numbers = (self.lock_milliseconds, self.statement_milliseconds)
-        return [self.schema.encode(), *(str(one).encode() for one in numbers), b"on" if self.reads else b"off"]
+        return [
+            self.schema.encode(),
+            b"%d" % self.lock_milliseconds,
+            b"%d" % self.statement_milliseconds,
+            b"on" if self.reads else b"off",
+        ]
+
+    @property
+    def is_foretold(self) -> bool:
+        """Whether the result is certain before anything is sent, and small: of what is heavy the size is looked at."""
+        writes = [one.writes for one in self.statements if one.writes is not None]
+        return len(writes) == len(self.statements) and sum(writes) <= HEAVY_ROWS and not self.is_slow
+
+    def foretold(self) -> dict[str, Any]:
+        """The result, if it is certain. Nobody measures how long it takes: its commit is sent along."""
+        return _foretold(self._writes(), self.batch)
+
+    def foretold_bytes(self) -> Encoded:
+        """The same, as it is stored."""
+        return _foretold_bytes(self._writes(), self.batch)
+
+    def _writes(self) -> tuple[int, ...]:
+        return tuple(one.writes or 0 for one in self.statements)
+
+
+def _joined(documents: list[dict[str, Any]], batch: bool) -> dict[str, Any]:
+    """The result of all statements, from those of each."""
+    if not batch:
+        return documents[0]
+    return {
+        "results": documents,
+        "rowsRead": sum(one["rowsRead"] for one in documents),
+        "rowsWritten": sum(one["rowsWritten"] for one in documents),
+    }
+
+
+def _foretold(writes: tuple[int, ...], batch: bool) -> dict[str, Any]:
+    return {**_joined([document_of_writes(one) for one in writes], batch), "meta": {"durationMs": None}}
+
+
+@lru_cache(maxsize=1_000)
+def _foretold_bytes(writes: tuple[int, ...], batch: bool) -> Encoded:
+    return encode(_foretold(writes, batch))
 
 
 class SchemaGone(Exception):
@@ -100,13 +175,21 @@ class _Sent(NamedTuple):
     opening: Answer
     statements: Sequence[Answer]
     after: Sequence[Answer]
+    ending: Sequence[Answer]
 
 
 class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
-    """One request on one session."""
+    """One request on one session. What needs no server is a future that is done: the gate makes no task of it."""
 
     def __init__(
-        self, session: TenantSession, request: TenantRequest, records: str, lock_timeout: str, seen: SettledIds
+        self,
+        session: TenantSession,
+        request: TenantRequest,
+        records: str,
+        lock_timeout: str,
+        seen: SettledIds,
+        *,
+        is_repeated: bool = False,
     ) -> None:
         self._session = session
         self._request = request
@@ -115,6 +198,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._lock_timeout = lock_timeout
         self._seen = seen
         """Ids that were found settled: a retry looks before it works."""
+        self._repeated = is_repeated
+        """Whether it was sent before, and may have been committed without waiting for a standby."""
         self._begun = False
         self._xid: int | None = None
         self._touch: tuple[bytes, int, int] | None = None
@@ -133,145 +218,205 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Whether the transaction has ended."""
         return not self._begun
 
-    async def begin(self) -> bool:
+    def begin(self) -> Awaitable[bool]:  # type: ignore[override]
         """Nothing is sent before it is known what for."""
-        return True
+        return _done(True)
 
-    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+    def extend(self, family: bytes, replay: int, forget: int) -> Awaitable[int]:  # type: ignore[override]
         """Let the records of a plan replay for longer; sent with the work."""
         self._touch = (family, replay, forget)
-        return 0
+        return _done(0)
 
-    async def load(self, id: bytes) -> Record | None:
+    def load(self, id: bytes) -> Awaitable[Record | None]:  # type: ignore[override]
         """The record of the key; None if there is none, and the work is done then."""
         if self._begun or self._request.replay_only:
-            return await self._find(id)
-        if id in self._seen:
+            return BegunCoroutine(self._find(id))
+        return BegunCoroutine(self._load(id, looks_first=id in self._seen or self._repeated))
+
+    async def _load(self, id: bytes, *, looks_first: bool) -> Record | None:
+        if looks_first:
             record = await self._find(id)
             if record is not None:
                 return record
             await self.rollback()
         sent = await self._send(self._look(id))
         if sent.opening.error is None:
-            self._xid = int(sent.opening.rows[0][0] or 0)
+            self._xid = int(sent.opening.result.get_value(0, 0))
             self._document = self._document_of(sent)
             return None
-        code = _code_of(sent.opening.error)
+        await self._not_looked(sent.opening.error)
+        return await self._find(id)
+
+    async def _not_looked(self, error: Any) -> None:
+        """The look failed: on purpose, because there is a record; or else raise what it is."""
         await self.rollback()
+        code = _code_of(error)
         if code == _HELD:
             raise InFlight("another request with this key is under way", retry_after_seconds=1.0)
         if code != _FOUND:
-            raise _ours(sent.opening.error)
-        return await self._find(id)
+            raise _ours(error)
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Records are put as the transaction ends, and not before."""
         raise IllegalMove("a tenant's transaction puts its record when it ends")
 
-    async def finish(self, write: Write, expect: bytes | None) -> PutResult:
+    def finish(self, write: Write, expect: bytes | None) -> Awaitable[PutResult]:  # type: ignore[override]
         """Put the settled record and commit; if it does not land, roll back."""
-        statement = _ending(self._records, fresh=expect is None)
-        values = put_values(write, expect, self._lock_timeout, relaxed=False)
-        del values[_RELAXED]
-        values.append(None if self._xid is None else int8(self._xid))
-        step = PipelineStep(statement.sql, values, statement.name, binary=True)
-        self.committing = True
-        put, commit = await self._session.exchange((step, _COMMIT))
-        if put.error is not None:
-            self.committing = False
-            await self.rollback()
-            code = _code_of(put.error)
-            if code == NOT_LANDED:
-                return PutResult(False, None)
-            raise (
-                IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
-            )
-        if commit.error is not None:
-            raise sql_error(commit.error)
-        self._begun, self.committing, self.settled = False, False, True
+        return BegunCoroutine(self._finish(write, expect))
+
+    async def _finish(self, write: Write, expect: bytes | None) -> PutResult:
+        put, commit = await self._exchange((self._settling(write, expect), _COMMIT), commits=True)
+        if not await self._landed(put, commit):
+            return PutResult(False, None)
         landed = rows.put_result_of(self._session.rows_of(put)[0], write, expect)
         result = PutResult(True, None if landed is None else landed.record)
         self._seen.note(write.id, result)
         return result
 
-    async def commit(self) -> None:
-        """Commit what has no key, or end a look."""
-        if not self._begun:
-            return
-        self.committing = not self._request.reads
-        [commit] = await self._session.exchange((_COMMIT,))
-        if commit.error is not None:
-            raise sql_error(commit.error)
-        self._begun = self.committing = False
+    async def settle_at_once(self, write: Write) -> bool:
+        """
+        Look, work, put the record and commit, all in one round trip: for a result that is certain (`foretold`).
 
-    async def rollback(self) -> bool:
-        """Undo everything. A session that is gone has been undone by the server."""
-        if self._begun and not self._session.spoilt:
-            self._begun = False
-            await self._session.execute(_ROLLBACK)
+        False if a record stands under the key: then nothing was done, and nothing is known of that record.
+        """
+        sent = await self._send(self._look(write.id), self._settling(write, None), _COMMIT)
+        if sent.opening.error is not None:
+            await self._not_looked(sent.opening.error)
+            return False
+        self._check(sent)
+        put, commit = sent.ending
+        if not await self._landed(put, commit):
+            return False
+        self._session.told += _float8(put.result.get_value(0, put.result.nfields - 1))[0]
+        self._seen.add(write.id)
+        return True
+
+    async def _landed(self, put: Answer, commit: Answer) -> bool:
+        """Whether the record is put and committed; False if another one stands there, and everything is undone."""
+        if put.error is None:
+            self._committed(commit)
+            self.settled = True
+            return True
+        await self.rollback()
+        code = _code_of(put.error)
+        if code in (_TAKEN, NOT_LANDED):
+            return False
+        raise IllegalMove("the transaction of this request ended by itself") if code == NOT_OURS else _ours(put.error)
+
+    def commit(self) -> Awaitable[None]:  # type: ignore[override]
+        """End a look; or commit what has no key."""
+        return self._commit() if self._begun else _done(None)
+
+    async def _commit(self) -> None:
+        [commit] = await self._exchange((_COMMIT,), commits=not self._request.reads)
+        self._committed(commit)
+
+    def _committed(self, commit: Answer) -> None:
+        if commit.error is not None:
+            error = sql_error(commit.error)
+            self.committing = isinstance(error, StoreUnavailable)  # It may be committed all the same.
+            raise error
         self._begun = False
+
+    def rollback(self) -> Awaitable[bool]:  # type: ignore[override]
+        """Undo everything. A session that is gone has been undone by the server."""
+        self._document = self._xid = None
+        begun, self._begun = self._begun, False
+        return self._roll_back() if begun and not self._session.spoilt else _done(True)
+
+    async def _roll_back(self) -> bool:
+        await self._session.execute(_ROLLBACK)
         return True
 
     # The work.
 
+    async def run(self) -> dict[str, Any]:
+        """Do everything that has no key: in one round trip if nothing could be refused after it is committed."""
+        if self._request.reads:
+            sent = await self._send(self._open(), _COMMIT)
+        elif self._request.is_foretold:
+            sent = await self._send(self._open(), _TIMED, _COMMIT)
+        else:
+            document = await self.work()
+            await self.commit()
+            return document
+        document = self._document_of(sent)
+        self._committed(sent.ending[-1])
+        if not self._request.reads:
+            self._session.told += float(sent.ending[0].result.get_value(0, 0))
+        return document
+
     async def work(self) -> dict[str, Any]:
         """What the statements came to: already known, or done now (no key, or a record that makes room)."""
         if self._document is None:
-            self._document = self._document_of(
-                await self._send(PipelineStep(_OPEN, self._request.settings, b"onceward_open"))
-            )
+            self._document = self._document_of(await self._send(self._open()))
         return self._document
 
-    async def _send(self, opening: PipelineStep) -> _Sent:
-        """Send the work behind its opening, and behind what is still missing in front of that."""
-        before = [] if self._begun else self._beginning()
+    async def _send(self, opening: PipelineStep, *ending: PipelineStep) -> _Sent:
+        """Send the work between its opening and its ending, and what is still missing in front of that."""
+        before = [] if self._begun else self._before()
+        begin = [] if self._begun else [_BEGIN]
         statements = [PipelineStep(one.sql, one.values) for one in self._request.statements]
         after = [*_LEAVE] if self._request.reads else [_CONSTRAINTS, *_LEAVE]
         adds = any(one.makes_relations for one in self._request.statements)
         after += self._request.room.after(self._request.schema, self._records, adds_things=adds)
-        first = len(before) + 1
-        counted = range(first - 1, first + len(statements))
+        first = len(before) + 1 + len(begin)
+        last = first + len(statements)
         counter = RowCounter(self._session.limits)
-        self._begun = True
-        answers = await self._session.exchange(
-            (*before, opening, *statements, *after), counted=counted, counter=counter
+        answers = await self._exchange(
+            (*before, opening, *begin, *statements, *after, *ending),
+            counted=range(first, last),
+            counter=counter,
+            commits=bool(ending) and not self._request.reads,
         )
         if counter.refusal is not None:
             await self.rollback()
             raise counter.refusal
-        for answer in answers[: len(before)]:
+        for answer in (*answers[: len(before)], *answers[first - len(begin) : first]):
             if answer.error is not None:
                 await self.rollback()
                 raise _ours(answer.error)
-        last = first + len(statements)
         self._result_bytes = counter.used
-        if not any(one.error is not None for one in answers):
+        if not ending and not any(one.error is not None for one in answers):
             await self._measure_late(answers[first:last])
-        return _Sent(answers[first - 1], answers[first:last], answers[last:])
+        end = len(answers) - len(ending)
+        return _Sent(answers[len(before)], answers[first:last], answers[last:end], answers[end:])
 
     async def _measure_late(self, statements: Sequence[Answer]) -> None:
         """Look at the size before the commit after all, if more was done than small writes do."""
         room = self._request.room
-        heavy = self._session.worked > HEAVY_SECONDS or sum(one.written for one in statements) > HEAVY_ROWS
-        if room.measured or not room.watched or not heavy:
+        written = sum(one.result.command_tuples or 0 for one in statements)
+        if room.measured or not room.watched or (self._session.worked <= HEAVY_SECONDS and written <= HEAVY_ROWS):
             return
         [answer] = await self._session.exchange((room.measuring(self._request.schema),))
         if answer.error is not None:
             await self.rollback()
             raise room.refusal(_code_of(answer.error)) or _ours(answer.error)
 
-    def _beginning(self) -> list[PipelineStep]:
-        """What comes first in a transaction: BEGIN and, for a step of a plan, that its records live on."""
-        before = self._request.room.before(self._request.schema)
+    async def _exchange(self, steps: Sequence[PipelineStep], *, commits: bool, **counting: Any) -> list[Answer]:
+        """Send steps, of which the last may commit. If no answer comes, it is known what that leaves open."""
+        self._begun, self.committing = True, commits
+        answers = await self._session.exchange(steps, commits=commits, **counting)
+        self._begun, self.committing = self._session.is_in_transaction, False
+        return answers
+
+    def _before(self) -> list[PipelineStep]:
+        """What the service asks first: how much there is; for a step of a plan, that the plan's records live on."""
+        room = self._request.room.before(self._request.schema)
         if self._touch is None:
-            return [_BEGIN, *before]
+            return room
         family, replay, forget = self._touch
         values = [family, int8(replay), int8(forget), self._lock_timeout.encode()]
         touch = _extending(self._records)
-        return [_BEGIN, PipelineStep(touch.sql, values, touch.name, binary=True), *before]
+        return [PipelineStep(touch.sql, values, touch.name, binary=True), *room]
 
     def _document_of(self, sent: _Sent) -> dict[str, Any]:
         """The result as it is stored and sent; the first step that failed raises."""
+        self._check(sent)
+        return _joined([document_of(answer) for answer in sent.statements], self._request.batch)
+
+    def _check(self, sent: _Sent) -> None:
+        """Raise what the first step that failed means."""
         if sent.opening.error is not None:
             raise _ours(sent.opening.error)
         for number, answer in enumerate(sent.statements):
@@ -287,17 +432,14 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 raise sql_error(answer.error)  # A deferred constraint of the tenant's.
             raise self._request.room.refusal(_code_of(answer.error)) or _ours(answer.error)
         self._note_growth(sent.after)
-        documents = [document_of(answer) for answer in sent.statements]
-        if not self._request.batch:
-            return documents[0]
-        return {
-            "results": documents,
-            "rowsRead": sum(one["rowsRead"] for one in documents),
-            "rowsWritten": sum(one["rowsWritten"] for one in documents),
-        }
 
     def _note_growth(self, after: Sequence[Answer]) -> None:
-        """How much was added; the record's own bytes, which are in another table, count as well."""
+        """
+        How much was added; the record's own bytes, which are in another table, count as well.
+
+        Where everything is sent at once there are no rows in the result: then the server itself has refused what is
+        too much, before the commit.
+        """
         room = self._request.room
         if not room.measured:
             return
@@ -307,21 +449,51 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         if room.growth is not None and self.grown > room.growth:
             raise quota_full(room.growth)
 
+    def _open(self) -> PipelineStep:
+        return PipelineStep(_OPEN, self._request.settings, b"onceward_open")
+
+    def _settling(self, write: Write, expect: bytes | None) -> PipelineStep:
+        """The record, as it is put at the end."""
+        values = put_values(write, expect, self._lock_timeout, relaxed=False)
+        if expect is None:
+            del values[-2:]  # The limit for locks is that of the whole transaction.
+        else:
+            del values[_RELAXED]
+        values.append(None if self._xid is None else int8(self._xid))
+        statement = _ending(self._records, fresh=expect is None)
+        return PipelineStep(statement.sql, values, statement.name, binary=True)
+
     def _look(self, id: bytes) -> PipelineStep:
-        lock = str(int.from_bytes(id[:8], "big", signed=True)).encode()
+        lock = b"%d" % int.from_bytes(id[:8], "big", signed=True)
         values = [b"\\x" + id.hex().encode(), lock, *self._request.settings]
         return PipelineStep(_looking(self._records), values, b"onceward_look")
 
     async def _find(self, id: bytes) -> Record | None:
-        """Look for the record; for a step of a plan in a transaction, in which the others' lives are lengthened."""
+        """
+        Look for the record; for a step of a plan in a transaction, in which the others' lives are lengthened.
+
+        A read shows what a standby may not have. So what this request itself may have written is believed only together
+        with a commit that does wait (decision 037).
+        """
         find = _finding(self._records)
-        before = self._beginning() if self._touch is not None and not self._begun else []
-        self._begun = self._begun or bool(before)
-        answers = await self._session.execute(*before, PipelineStep(find.sql, [id], find.name, binary=True))
-        found = self._session.rows_of(answers[-1])
+        begins = self._touch is not None and not self._begun
+        before = [_BEGIN, *self._before()] if begins else []
+        after = [_BARRIER] if self._repeated and not self._begun and not begins else []
+        steps = (*before, PipelineStep(find.sql, [id], find.name, binary=True), *after)
+        answers = await self._exchange(steps, commits=bool(after))
+        for answer in answers:
+            if answer.error is not None:
+                raise sql_error(answer.error)
+        found = self._session.rows_of(answers[len(before)])
         record = rows.record_of(found[0][0], found[0][1:]) if found else None
         self._seen.note(id, PutResult(False, record))
         return record
+
+
+def _done(value: T) -> asyncio.Future[T]:
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    done.set_result(value)
+    return done
 
 
 def _code_of(failed: Any) -> str:
@@ -350,7 +522,7 @@ def _finding(schema: str) -> PreparableStatement:
 
 @cache
 def _ending(schema: str, *, fresh: bool) -> PreparableStatement:
-    return preparable(rows.qualified(schema, END_FRESH if fresh else END), prepares=True)
+    return preparable(rows.qualified(schema, _SETTLE if fresh else _REPLACE), prepares=True)
 
 
 @cache

@@ -36,6 +36,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,1000}")
 
 def to_postgres(value: Any, where: str) -> bytes | None:
     """A parameter as text of PostgreSQL's. `where` names it in an error."""
+    if type(value) is str:  # Most are.
+        return _text(value, where)
     match value:
         case None:
             return None

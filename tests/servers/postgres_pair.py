@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from servers.postgres import PostgresServer
+from .postgres import PostgresServer
 
 PAUSE_SECONDS = 0.3
 """Between the primary's end and the standby's turn: longer than a call goes on trying by itself."""
@@ -22,10 +22,15 @@ class Pair(NamedTuple):
     primary: PostgresServer
     standby: PostgresServer
 
-    def url(self, options: str = "") -> str:
+    def url(self, options: str = "", *, database: str = "postgres", user: str = "postgres") -> str:
         """Both hosts: the one that takes writes is found."""
         hosts = ",".join(f"127.0.0.1:{one.port}" for one in self)
-        return f"postgresql://postgres@{hosts}/postgres?{options}"
+        return f"postgresql://{user}@{hosts}/{database}?{options}"
+
+    def is_caught_up(self) -> bool:
+        """Whether the standby has all that the primary has written so far."""
+        [(end,)] = self.primary.execute("SELECT pg_current_wal_lsn()::text")
+        return self.standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{end}'") == [(True,)]
 
     def fail_over(self) -> None:
         """kill -9 of the primary; the standby is told to take over."""

@@ -1,0 +1,77 @@
+"""Tenants' SQL on PostgreSQL: keyed inserts and replays through the engine, against a bare INSERT in autocommit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench import servers
+from bench.interleave import Worker, WorkerFailed, interleave
+from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.settings import Settings
+from onceward.service.sql.postgres.preparation import ROLE, preparation_script
+
+SECONDS = 0.5
+"""Of a slice: a crowd of connections wants a while to be in step."""
+LABELS = {
+    "bare": "one prepared INSERT by psycopg, autocommit, a connection for each caller",
+    "ours": "PostgresEngine, keyed",
+    "ours-plain": "PostgresEngine, without a key",
+}
+CASES = {
+    "write_one": "inserts, one caller",
+    "write_many": "inserts, 32 callers (the engine: 8 tenants, 16 sessions)",
+    "replay_one": "replays of one of 200 keys, one caller (bare: an insert)",
+    "replay_many": "replays, 32 callers (bare: an insert)",
+}
+AIMS = [
+    Aim("write_one", "ours", 0.7, "keyed inserts on PostgreSQL, one caller, of bare inserts"),
+    Aim("write_many", "ours", 0.45, "keyed inserts on PostgreSQL, 32 callers, of bare inserts"),
+    Aim("replay_one", "ours", 1.0, "replays on PostgreSQL, one caller, of bare inserts"),
+    Aim("replay_many", "ours", 1.0, "replays on PostgreSQL, 32 callers, of bare inserts"),
+]
+
+
+def run(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Measure and print."""
+    broken: dict[str, str] = {}
+    workers = []
+    with servers.postgres(folder / "server") as server:
+        print(f"\n## sql-postgres: tenants' databases on PostgreSQL {server.version}, fsync and synchronous_commit on")
+        for name in LABELS:
+            try:
+                url = _prepared(server, name)
+                workers.append(Worker(name, sys.executable, "bench.sql_postgres:SqlPostgres", folder / name, name, url))
+            except WorkerFailed as error:
+                broken[name] = str(error)
+        try:
+            tables = interleave(
+                workers,
+                {case: ("bare", [one for one in LABELS if one != "ours-plain" or "write" in case]) for case in CASES},
+                rounds=settings.rounds,
+                seconds=SECONDS,
+                seed=settings.seed,
+                broken=broken,
+            )
+        finally:
+            for worker in workers:
+                worker.quit()
+    for table in tables:
+        print_table(CASES[table.case], table, LABELS)
+    for name, why in broken.items():
+        print(f"BROKEN: {name}: {why}")
+    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
+    return {"tables": as_json(tables), "broken": broken}
+
+
+def _prepared(server: servers.Postgres, name: str) -> str:
+    """A database of its own; for the engine, as an administrator prepares one, and as the service's role."""
+    url = server.address(name)
+    if name == "bare":
+        return url
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(preparation_script(name.replace("-", "_")).encode())
+    return url.replace("postgres@", f"{ROLE}@")
