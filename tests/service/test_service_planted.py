@@ -89,6 +89,16 @@ def test_tables_of_a_role_that_the_service_belongs_to_are_its_own(url: str) -> N
     check_tables(url)
 
 
+def test_a_role_that_may_not_look_is_told_what_it_needs(url: str) -> None:
+    """
+    After what tenants need, somebody else's service has lost rights as well: it does not fall over.
+    """
+    as_role("postgres", "REVOKE EXECUTE ON FUNCTION current_schemas(boolean) FROM PUBLIC")
+
+    with pytest.raises(ConfigurationError, match=r"may not look whose tables there are .*onceward tenant prepare"):
+        check_tables(url)
+
+
 def test_a_file_and_a_server_that_is_away_are_no_business_of_this() -> None:
     """
     The store itself says what is wrong with them.

@@ -52,6 +52,11 @@ def check_tables(url: str) -> None:
             found = connection.execute(_PLANTED).fetchone()
     except psycopg.OperationalError:
         return  # The store says in its own words that it cannot be reached.
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"{target.name}: the service's role may not look whose tables there are ({error.diag.message_primary}). "
+            "Grant it what `onceward tenant prepare` prints"
+        ) from None
     if found is not None:
         name, what, owner = found
         raise ConfigurationError(
