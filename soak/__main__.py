@@ -62,10 +62,13 @@ def parse(arguments: Sequence[str] | None = None) -> Chosen:
     others.add_argument("--rate", type=float, default=beside.rate, help="requests a second of a tenant (default 16)")
     others.add_argument("--pairs", type=int, default=beside.pairs, help="rounds of each kind (default 6)")
     others.add_argument("--ratio", type=float, default=beside.ratio_max, help="of p99, at most (0: not judged)")
+    others.add_argument(
+        "--cpu-burst", type=float, default=beside.cpu_burst, help="processor seconds each has saved up (default 20)"
+    )
     others.add_argument("--accounts", choices=("on", "off"), default="on", help="off: the control")
     chosen = parser.parse_args(arguments)
-    if min(chosen.seconds, chosen.clients, chosen.every, chosen.rate, chosen.pairs) <= 0:
-        parser.error("--seconds, --clients, --every, --rate and --pairs are above zero")
+    if min(chosen.seconds, chosen.clients, chosen.every, chosen.rate, chosen.pairs, chosen.cpu_burst) <= 0:
+        parser.error("--seconds, --clients, --every, --rate, --pairs and --cpu-burst are above zero")
     killing = Settings(chosen.seconds, chosen.clients, chosen.every, tuple(chosen.only), chosen.keys, chosen.seed)
     attacking = NeighbourSettings(
         pairs=chosen.pairs,
@@ -74,6 +77,7 @@ def parse(arguments: Sequence[str] | None = None) -> Chosen:
         attacks=tuple(chosen.attacks),
         accounts=chosen.accounts == "on",
         ratio_max=chosen.ratio,
+        cpu_burst=chosen.cpu_burst,
     )
     return Chosen(
         killing if chosen.scenario != "neighbours" else None, attacking if chosen.scenario != "kills" else None

@@ -54,6 +54,8 @@ class Settings(NamedTuple):
     """Without them, it is the control."""
     ratio_max: float = RATIO_MAX
     """0: time is not judged."""
+    cpu_burst: float = 20.0
+    """Processor seconds that every tenant has saved up: attackers use theirs, and then all wait until it is quiet."""
 
 
 class Neighbours:
@@ -64,6 +66,7 @@ class Neighbours:
         self._folder = folder
         module = "onceward" if settings.accounts else "soak.neighbours.unfair"
         command = ["-m", module, "serve", "--json", "--log-level", "error", "--folder", str(folder)]
+        command += ["--cpu-burst", str(settings.cpu_burst)]
         self._service = Managed("service", lambda: command, folder)
         self._acknowledged: set[str] = set()
         self._sent: set[str] = set()

@@ -15,7 +15,10 @@ from soak.processes import Memory
 from soak.subject import judge
 
 ROOT = Path(__file__).resolve().parents[3]
-DOSE = ("--scenario", "neighbours", "--pairs", "1", "--seconds", "4", "--rate", "8", "--ratio", "0")
+DOSE = (
+    *("--scenario", "neighbours", "--pairs", "1", "--seconds", "4", "--rate", "8", "--ratio", "0"),
+    *("--cpu-burst", "4"),
+)
 """Times are for `make soak`: they depend on how busy the machine is."""
 
 
