@@ -18,7 +18,7 @@ from onceward.http.server.request_fingerprint import RequestFingerprint
 from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts
-from onceward.service.web import endpoints
+from onceward.service.web import bodies, endpoints
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, _Handler
 
@@ -89,13 +89,13 @@ def test_the_service_reads_a_long_body_in_a_thread(
     The same for the service's own endpoints.
     """
     threads: list[int] = []
-    parse = endpoints.parse_json
+    parse = bodies.parse_json
 
     def watched(*arguments: Any, **options: Any) -> object:
         threads.append(threading.get_ident())
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(endpoints, "parse_json", watched)
+    monkeypatch.setattr(bodies, "parse_json", watched)
 
     async def run(call: Any) -> EndpointResponse:
         return EndpointResponse({})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from service_support import Served
+from service_support import SQLITE, Served
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 OPERATIONS = ["query", "batch", "tables", "databases", "create", "drop", "listed", "shown", "reconciled", "released"]
@@ -20,9 +22,9 @@ OPERATIONS += ["received", "usage"]
 
 
 @pytest.fixture(scope="module")
-def description(served: Served) -> schemathesis.BaseSchema:
+def description(services: Callable[[str], Served]) -> schemathesis.BaseSchema:
     """The service's own OpenAPI document."""
-    return schemathesis.openapi.from_url(f"{served.address}/openapi.json")
+    return schemathesis.openapi.from_url(f"{services(SQLITE).address}/openapi.json")
 
 
 CASES = [

@@ -21,6 +21,10 @@ def database(served: Served) -> str:
     return served.database()
 
 
+LONG = f"{INSERT} -- {'x' * 5_000}"
+"""Too long to be looked at before it reaches its database."""
+
+
 @pytest.mark.fault("who-may-only-read-plants-a-key")
 @ON_BOTH
 def test_a_key_that_others_used_first_is_still_its_owners(served: Served, database: str) -> None:
@@ -34,11 +38,12 @@ def test_a_key_that_others_used_first_is_still_its_owners(served: Served, databa
     served.query(theirs, "CREATE TABLE events (id TEXT, name TEXT)", token=stranger)
 
     planted = served.query(theirs, INSERT, ["e-9", "planted"], key="charge:1", token=stranger)
-    refused = [served.query(database, INSERT, row, key="charge:1", token=reader) for row in (ROW, ["e-9", "planted"])]
+    tried = [(INSERT, ROW), (INSERT, ["e-9", "planted"]), (LONG, ROW)]
+    refused = [served.query(database, sql, row, key="charge:1", token=reader) for sql, row in tried]
     own = served.query(database, INSERT, ROW, key="charge:1")
 
     assert planted.status == 200
-    assert [one.status for one in refused] == [403, 403]
+    assert [one.status for one in refused] == [403, 403, 403]
     assert (own.status, own.headers.get("idempotency-replayed"), served.count(database)) == (200, None, 1)
     assert served.query(database, "SELECT name FROM events").document["rows"] == [["click"]]
 

@@ -191,8 +191,10 @@ def end_lapsed(
         row = one_or_none((yield Sql(_STILL, {"id": id})))
         if row is None:
             continue  # Its holder was heard of after all.
-        since = {"tenant": tenant, "operation": row[1], "opened": row[0] - within_us}
-        ours = id in ran and not (yield Sql(_PAID_SINCE, since))
+        ours = False
+        if id in ran:  # So it is known when it was opened, which rows of earlier versions do not have.
+            since = {"tenant": tenant, "operation": row[1], "opened": row[0] - within_us}
+            ours = not (yield Sql(_PAID_SINCE, since))
         ended = one_or_none((yield Sql(_END, {"id": id, "state": "committed" if ours else "lapsed", "before": "open"})))
         amount = 0 if ended is None else int(ended[0])
         spent += amount if ours else 0
