@@ -324,6 +324,42 @@ def test_a_long_turn_weighs_more_than_many_short_ones() -> None:
     assert loads.of("long") > 4 * loads.of("short")
 
 
+@pytest.mark.fault("what-is-written-weighs-nothing", "who-has-become-heavy-keeps-its-place", "new-files-weigh-nothing")
+def test_who_writes_much_makes_way_at_once() -> None:
+    """
+    A megabyte keeps the disk busy, and takes no processor time: what else that tenant has waiting goes to the slow
+    lane. So do two new files. A thousand small rows weigh nothing.
+    """
+
+    async def play() -> Any:
+        environment = StillEnvironment()
+        accounts = Accounts(environment.monotonic)
+        lanes = Lanes(LIMITS, environment, 1)
+        left = []
+        for name, times, grown in (("small", 1_000, 8_192), ("large", 1, 1_000_000)):
+            account = accounts.of_tenant(name)
+            lanes.put(job("modest", account=accounts.of_tenant("modest")))
+            lanes.writes[0].clear()
+            for _ in range(times):
+                lanes.put(job(name, "d1", account=account))
+                turn = lanes.writes[0]._next(1)
+                assert turn is not None
+                lanes.put(job(name, "d2", account=account))
+                lanes.finished(lanes.writes[0], turn, 0.0, grown)
+                left.append((len(lanes.slow.clear()), len(lanes.writes[0].clear())))
+        account = accounts.of_tenant("files")
+        for number in range(2):
+            lanes.put(job("files", f"d{number}", account=account, what="create"))
+            turn = lanes.writes[0]._next(1)
+            assert turn is not None
+            lanes.put(job("files", "d9", account=account))
+            lanes.finished(lanes.writes[0], turn, 0.0)
+            left.append((len(lanes.slow.clear()), len(lanes.writes[0].clear())))
+        return set(left[:-3]), left[-3:]
+
+    assert run(play) == ({(0, 1)}, [(1, 0), (0, 1), (1, 0)])
+
+
 def test_a_modest_tenants_turn_costs_no_look_at_the_whole_line() -> None:
     """
     Growth: whose turn it is is found with as many looks for a thousand tenants as for ten.

@@ -23,7 +23,7 @@ from onceward.service.network.sockets import ListeningSocket
 
 log = logging.getLogger("onceward.service")
 
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE = 8
 """Before other work has its turn."""
 PAUSE_SECONDS = 0.5
 """Without accepting, when the system has no descriptors or no memory left."""

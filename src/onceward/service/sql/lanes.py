@@ -22,6 +22,8 @@ from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_loads import KILLED, OVERRUN, TenantLoads
 
+FILE_BYTES = 300_000
+"""To make or delete a file keeps the disk as busy as writing so much."""
 STATEMENTS_MAX = 10_000
 """Requests that are known to be slow."""
 
@@ -80,13 +82,10 @@ class Lanes:
         for job in [*jobs, *self._waiting_elsewhere(first)]:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
-        if first.account is not None and self.loads.makes_way(first.tenant):
-            for one in (*self.writes, self.reads):
-                for job in one.take_out_tenant(first.tenant):
-                    self._put_slow(job)  # It would be in the way like the one that just was.
+        self._make_way(first)
 
-    def finished(self, queue: JobQueue, turn: WorkerTurn, cpu_seconds: float) -> None:
-        """A turn is over: it is paid, and it weighs."""
+    def finished(self, queue: JobQueue, turn: WorkerTurn, cpu_seconds: float, grown_bytes: int = 0) -> None:
+        """A turn is over: it is paid, and it weighs, as processor time and as what had to be brought to the disk."""
         queue.finished(turn, cpu_seconds)
         if queue is self.slow:
             self.loads.add(turn.tenant, cpu_seconds)
@@ -94,9 +93,18 @@ class Lanes:
                 for job in turn.jobs:
                     self._slow_statements.pop(_statements(job), None)
         else:
-            self.loads.note_turn(turn.tenant, cpu_seconds)
+            made = FILE_BYTES * sum(one.what in ("create", "drop") for one in turn.jobs)
+            self.loads.note_turn(turn.tenant, cpu_seconds, grown_bytes + made)
+            self._make_way(turn.jobs[0])
         for one in self.queues:
             one.wake()  # The database may be free for another worker, and the tenant for another statement.
+
+    def _make_way(self, job: WorkerJob) -> None:
+        """If its tenant has become heavy, what it still has in the quick lane would be in the way like this one was."""
+        if job.account is not None and self.loads.is_heavy(job.tenant) and self.loads.makes_way(job.tenant):
+            for one in (*self.writes, self.reads):
+                for waiting in one.take_out_tenant(job.tenant):
+                    self._put_slow(waiting)
 
     def note_kill(self, queue: JobQueue, job: WorkerJob) -> None:
         """A worker had to be killed because of a job."""

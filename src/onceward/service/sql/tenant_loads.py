@@ -19,6 +19,14 @@ that used up its slice (for a second; two, for ten).
 """
 SHORT_SECONDS = 0.01
 """A turn of this length weighs twice what it takes."""
+MEGABYTE = 1_000_000
+SMALL_BYTES = 100_000
+"""
+Whoever adds much to a database keeps its writer waiting for the disk, which takes no processor time. A megabyte at once
+weighs ten seconds, ten times a tenth of it one second, and small rows nothing.
+"""
+WRITTEN_MAX = 2.0
+"""The most that writing weighs: one such turn is enough to be heavy for four seconds."""
 LEVEL = HEAVY / 4
 """Below this load, everybody's turn is as good as anybody's. Each doubling stands one step behind."""
 OVERRUN = 1.5
@@ -50,9 +58,14 @@ class TenantLoads:
         load = self.of(tenant)
         return 0 if load < LEVEL else 1 + int(math.log2(load / LEVEL))
 
-    def note_turn(self, tenant: str, cpu_seconds: float) -> None:
-        """It had a turn in a quick worker."""
-        self.add(tenant, cpu_seconds * (1 + cpu_seconds / SHORT_SECONDS))
+    def note_turn(self, tenant: str, cpu_seconds: float, grown_bytes: int = 0) -> None:
+        """It had a turn in a quick worker, and added so much to its database."""
+        written = min(WRITTEN_MAX, grown_bytes / MEGABYTE * grown_bytes / SMALL_BYTES)
+        self.add(tenant, cpu_seconds * (1 + cpu_seconds / SHORT_SECONDS) + written)
+
+    def is_heavy(self, tenant: str) -> bool:
+        """Whether a tenant has used much lately."""
+        return self.of(tenant) >= HEAVY
 
     def add(self, tenant: str, load: float) -> None:
         """It has used so much."""
@@ -64,7 +77,7 @@ class TenantLoads:
     def makes_way(self, tenant: str) -> bool:
         """Whether a tenant that asks now is heavy while one that is not has asked lately."""
         now = self._clock()
-        if self.of(tenant) >= HEAVY:
+        if self.is_heavy(tenant):
             return any(one != tenant and now - at < LIGHT_SECONDS for one, at in self._light.items())
         self._light[tenant] = now
         self._light.move_to_end(tenant)

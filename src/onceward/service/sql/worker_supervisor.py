@@ -100,6 +100,8 @@ class WorkerSupervisor:
         """What the worker is doing."""
         self._used = 0.0
         """Processor time of the turn, as far as it is known."""
+        self._grown = 0
+        """Bytes that it added to its database."""
         self.started = 0
         """How many workers there have been."""
         self._not_started: OncewardError = StoreUnavailable("no worker process is running; nothing was run")
@@ -122,7 +124,7 @@ class WorkerSupervisor:
             while True:
                 await self._get_ready()
                 self._turn = await self._queue.take(self._together)
-                self._used = 0.0
+                self._used, self._grown = 0.0, 0
                 try:
                     await self._do_safely(self._busy)
                 finally:
@@ -152,7 +154,7 @@ class WorkerSupervisor:
         """The turn is over, and paid: before anybody is answered."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._lanes.finished(self._queue, turn, self._used)
+            self._lanes.finished(self._queue, turn, self._used, self._grown)
 
     # One group.
 
@@ -200,6 +202,7 @@ class WorkerSupervisor:
         for job, response in zip(jobs, responses, strict=False):
             job.cost = job.cost.plus(SqlCost(response["cpu"], response.get("grown", 0)))
             self._used += response["cpu"]
+            self._grown += max(0, response.get("grown", 0))
             if response.get("again") == "slow" and not slow:
                 again, slow = [job, *again], True  # It goes first: the others of its group follow it.
             elif "again" in response:
