@@ -349,7 +349,9 @@ def test_who_writes_much_makes_way_at_once() -> None:
                 left.append((len(lanes.slow.clear()), len(lanes.writes[0].clear())))
         account = accounts.of_tenant("files")
         for number in range(2):
-            lanes.put(job("files", f"d{number}", account=account, what="create"))
+            made = job("files", f"d{number}", account=account)
+            made.what = "create"
+            lanes.put(made)
             turn = lanes.writes[0]._next(1)
             assert turn is not None
             lanes.put(job("files", "d9", account=account))
