@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import peers
 from bench.adapters import Known
 from bench.interleave import Table, Worker, WorkerFailed, interleave, progress
-from bench.report import Aim, measured, print_aims, print_table
+from bench.report import Aim, as_json, measured, print_aims, print_table
 from bench.settings import Settings
 
 PLACE = "bench.slices:Slices"
@@ -70,6 +70,52 @@ def conclude(field: Field, compared: Compared) -> None:
     for note in field.notes:
         print(f"note: {note}")
     print_aims([(aim, measured(compared.tables, aim.case, aim.name)) for aim in field.aims])
+
+
+class OwnField(NamedTuple):
+    """Adapters of this project alone, each in a process of its own."""
+
+    place: str
+    """What a worker runs; it is told the adapter's name, and its address if there is one."""
+    labels: Mapping[str, str]
+    titles: Mapping[str, str]
+    cases: Mapping[str, tuple[str, list[str]]]
+    """By case, the adapter that is 1, and all that are compared."""
+    aims: Sequence[Aim]
+
+
+def compare_own(
+    field: OwnField,
+    settings: Settings,
+    folder: Path,
+    seconds: float,
+    address: Callable[[str], str | None] | None = None,
+) -> dict[str, Any]:
+    """Measure and print; what is kept of it."""
+    broken: dict[str, str] = {}
+    workers = []
+    try:
+        for name, label in field.labels.items():
+            progress(f"starting {label}")
+            where = None if address is None else address(name)
+            more = () if where is None else (where,)
+            try:
+                workers.append(Worker(name, sys.executable, field.place, folder / name, name, *more))
+            except WorkerFailed as error:
+                broken[name] = str(error)
+        tables = interleave(
+            workers, field.cases, rounds=settings.rounds, seconds=seconds, seed=settings.seed, broken=broken
+        )
+    finally:
+        for worker in workers:
+            worker.quit()
+    for table in tables:
+        print_table(field.titles[table.case], table, field.labels)
+    print()
+    for name, why in broken.items():
+        print(f"BROKEN: {name}: {why}")
+    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in field.aims])
+    return {"tables": as_json(tables), "broken": broken}
 
 
 def _missing_peers(known: Mapping[str, Known], field: Field, settings: Settings) -> dict[str, str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from bench import servers
-from bench.interleave import Worker, WorkerFailed, interleave
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.comparing import OwnField, compare_own
+from bench.report import Aim
 from bench.settings import Settings
 
 SECONDS = 0.5
@@ -29,33 +28,7 @@ AIMS = [
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print."""
     print(f"\n## relay: deliveries to a local receiver, eight at a time; slices of {SECONDS} s")
-    broken: dict[str, str] = {}
-    with servers.postgres(folder / "server") as postgres:
-        workers = []
-        for name in LABELS:
-            where = (postgres.address("relay"),) if name == "postgres" else ()
-            try:
-                workers.append(
-                    Worker(name, sys.executable, "bench.relay_slices:RelaySlices", folder / name, name, *where)
-                )
-            except WorkerFailed as error:
-                broken[name] = str(error)
-        try:
-            tables = interleave(
-                workers,
-                {CASE: ("bare", list(LABELS))},
-                rounds=settings.rounds,
-                seconds=SECONDS,
-                seed=settings.seed,
-                broken=broken,
-            )
-        finally:
-            for worker in workers:
-                worker.quit()
-    for table in tables:
-        print_table(TITLE, table, LABELS)
-    print()
-    for name, why in broken.items():
-        print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    field = OwnField("bench.relay_slices:RelaySlices", LABELS, {CASE: TITLE}, {CASE: ("bare", list(LABELS))}, AIMS)
+    with servers.postgres(folder / "server") as server:
+        where = {"postgres": server.address("relay")}
+        return compare_own(field, settings, folder, SECONDS, where.get)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench.interleave import Worker, WorkerFailed, interleave, progress
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.comparing import OwnField, compare_own
+from bench.report import Aim
 from bench.settings import Settings
 
 SECONDS = 0.5
@@ -36,29 +35,6 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     print(
         f"\n## service: `onceward serve` as it comes, 32 connections, SQLite (synchronous FULL); slices of {SECONDS} s"
     )
-    broken: dict[str, str] = {}
-    workers = []
-    for name, label in LABELS.items():
-        progress(f"starting {label}")
-        try:
-            workers.append(Worker(name, sys.executable, "bench.service_slices:ServiceSlices", folder / name, name))
-        except WorkerFailed as error:
-            broken[name] = str(error)
-    try:
-        tables = interleave(
-            workers,
-            {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES},
-            rounds=settings.rounds,
-            seconds=SECONDS,
-            seed=settings.seed,
-            broken=broken,
-        )
-    finally:
-        for worker in workers:
-            worker.quit()
-    for table in tables:
-        print_table(CASES[table.case], table, LABELS)
-    for name, why in broken.items():
-        print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    cases = {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES}
+    field = OwnField("bench.service_slices:ServiceSlices", LABELS, CASES, cases, AIMS)
+    return compare_own(field, settings, folder, SECONDS)

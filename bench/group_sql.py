@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench.interleave import Worker, WorkerFailed, interleave
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.comparing import OwnField, compare_own
+from bench.report import Aim
 from bench.settings import Settings
 
 LABELS = {
@@ -26,28 +25,5 @@ AIMS = [
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print."""
     print("\n## sql: durable writes to a tenant's SQLite database (CPU: of the caller's process only)")
-    broken: dict[str, str] = {}
-    workers = []
-    for name in LABELS:
-        try:
-            workers.append(Worker(name, sys.executable, "bench.sql:Sql", folder / name, name))
-        except WorkerFailed as error:
-            broken[name] = str(error)
-    try:
-        tables = interleave(
-            workers,
-            {case: ("hand", list(LABELS)) for case in CASES},
-            rounds=settings.rounds,
-            seconds=settings.seconds,
-            seed=settings.seed,
-            broken=broken,
-        )
-    finally:
-        for worker in workers:
-            worker.quit()
-    for table in tables:
-        print_table(CASES[table.case], table, LABELS)
-    for name, why in broken.items():
-        print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    cases = {case: ("hand", list(LABELS)) for case in CASES}
+    return compare_own(OwnField("bench.sql:Sql", LABELS, CASES, cases, AIMS), settings, folder, settings.seconds)

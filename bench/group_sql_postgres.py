@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from bench import servers
-from bench.interleave import Worker, WorkerFailed, interleave
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.comparing import OwnField, compare_own
+from bench.report import Aim
 from bench.settings import Settings
 from onceward.service.sql.postgres.preparation import ROLE, preparation_script
 
@@ -37,34 +37,11 @@ AIMS = [
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print."""
-    broken: dict[str, str] = {}
-    workers = []
+    compared = {case: ("bare", [one for one in LABELS if one != "ours-plain" or "write" in case]) for case in CASES}
+    field = OwnField("bench.sql_postgres:SqlPostgres", LABELS, CASES, compared, AIMS)
     with servers.postgres(folder / "server") as server:
         print(f"\n## sql-postgres: tenants' databases on PostgreSQL {server.version}, fsync and synchronous_commit on")
-        for name in LABELS:
-            try:
-                url = _prepared(server, name)
-                workers.append(Worker(name, sys.executable, "bench.sql_postgres:SqlPostgres", folder / name, name, url))
-            except WorkerFailed as error:
-                broken[name] = str(error)
-        try:
-            tables = interleave(
-                workers,
-                {case: ("bare", [one for one in LABELS if one != "ours-plain" or "write" in case]) for case in CASES},
-                rounds=settings.rounds,
-                seconds=SECONDS,
-                seed=settings.seed,
-                broken=broken,
-            )
-        finally:
-            for worker in workers:
-                worker.quit()
-    for table in tables:
-        print_table(CASES[table.case], table, LABELS)
-    for name, why in broken.items():
-        print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+        return compare_own(field, settings, folder, SECONDS, partial(_prepared, server))
 
 
 def _prepared(server: servers.Postgres, name: str) -> str:

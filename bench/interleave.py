@@ -46,7 +46,7 @@ class Worker:
     ) -> None:
         self.name = name
         self._patience = patience
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)  # A service takes no folder that others can look into.
         self._log = folder / "stderr.txt"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -42,3 +42,18 @@ def test_a_service_that_replays_nothing_is_not_timed(tmp_path: Path, monkeypatch
             slices.slice("write", 0.05)
     finally:
         slices.close()
+
+
+def test_the_group_itself_starts_the_service(tmp_path: Path) -> None:
+    """
+    As `make bench` does, in a folder that it makes: a service takes none that others can look into.
+    """
+    from bench.interleave import Worker
+
+    worker = Worker("ours", sys.executable, "bench.service_slices:ServiceSlices", tmp_path / "group" / "ours", "ours")
+    try:
+        done = worker.ask("slice write 0.01")["operations"]
+    finally:
+        worker.quit()
+
+    assert done >= 1
