@@ -86,6 +86,15 @@ def record_id(kind: str, scope: str, *parts: str) -> bytes:
     return sha256(_prefix(kind, scope) + b"".join(map(length_prefixed, parts))).digest()
 
 
+KEY_PARTS = " / "
+"""Between the parts of a key of several, where it is written as one text: a plan and its step."""
+
+
+def plan_family(scope: str, plan: str) -> bytes:
+    """The id that the records of one plan's steps share."""
+    return record_id("plan", scope, plan)
+
+
 def digest_of(identity: bytes) -> str:
     """What logs and errors show in place of a key: the first 12 hex digits of the record's id."""
     return identity[: DIGEST_CHARACTERS // 2].hex()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onceward._core.errors import RequestInvalid
-from onceward._core.keys import ENVIRONMENTS
+from onceward._core.keys import ENVIRONMENTS, KEY_PARTS
 from onceward._core.record import Record, shown_state
 from onceward.cli import exit_codes
 from onceward.cli.argument_types import id_digits, seconds
@@ -92,7 +92,7 @@ def find_in_folder(args: argparse.Namespace) -> Record:
     names = reader.everybody()
 
     def by_key(scope: str, key: str) -> Record | None:
-        plan, slash, step = key.partition(" / ")
+        plan, slash, step = key.partition(KEY_PARTS)
         id = id_of_step(scope, plan, step) if slash else id_of_key(scope, key)
         found = reader.load(names, lambda _: id)
         return found[0].record if found else None

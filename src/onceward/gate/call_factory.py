@@ -14,7 +14,7 @@ from onceward._core.codec import Restorer
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
-from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, digest_of, environment_key, record_id
+from onceward._core.keys import ENVIRONMENTS, KEY_PARTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, peeked_outcome
 from onceward._core.record import Claimant, Guarantee
@@ -207,7 +207,7 @@ class CallFactory:
             id=name.id,
             kind=name.kind,
             scope=self.scope,
-            key=name.parts[0] if len(name.parts) == 1 else " / ".join(name.parts),
+            key=name.parts[0] if len(name.parts) == 1 else KEY_PARTS.join(name.parts),
             operation=operation,
             family=name.family,
             guarantee=terms.guarantee,

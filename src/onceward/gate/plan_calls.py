@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from onceward._core.flow import MONOTONIC, Extend, Flow
-from onceward._core.keys import check_key, record_id
+from onceward._core.keys import KEY_PARTS, check_key, plan_family
 from onceward._core.operation import Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.settle_inside_flow import choose_flow
@@ -41,14 +41,14 @@ class PlanCalls:
         self.plan = call_factory.stored_key(plan)
         self._given = plan
         self._options = options
-        self._family = record_id("plan", call_factory.scope, self.plan)
+        self._family = plan_family(call_factory.scope, self.plan)
         self._touched: float | None = None
         call_factory.agreed(options)
 
     def prepare(self, step: str, call: CallSpec, options: Options, *, awaits: bool, joins: bool) -> PreparedCall:
         """One step, ready to be driven."""
         parts, changes = (self.plan, check_key(step)), {**self._options, **options}
-        naming: StepIdentity = {"kind": STEP, "family": self._family, "given": f"{self._given} / {step}"}
+        naming: StepIdentity = {"kind": STEP, "family": self._family, "given": f"{self._given}{KEY_PARTS}{step}"}
         if joins:
             return self._call_factory.prepare_joined(parts, call, changes, awaits=awaits, **naming)
         return self._call_factory.prepare(parts, call, changes, awaits=awaits, inside=True, **naming)

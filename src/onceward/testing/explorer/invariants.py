@@ -28,6 +28,7 @@ from onceward._core.errors import (
     Unrecorded,
 )
 from onceward._core.flow import CallFunction, Commit, Finish, Put, PutBack
+from onceward._core.keys import KEY_PARTS
 from onceward._core.record import Guarantee, State
 from onceward._core.sequence_flow import ENTRY, MARK, entry_id
 from onceward.testing.explorer.actors import Barred, Interrupted, MissingResult
@@ -324,7 +325,7 @@ def in_order(move: Transition) -> str | None:
     """A sequence runs each number after the one before it has settled; its mark never falls and is never ahead."""
     if type(move.effect) is CallFunction and move.effect.operation.record.kind == ENTRY:
         held = move.effect.operation.record
-        name, _, number = held.key.partition(" / ")
+        name, _, number = held.key.partition(KEY_PARTS)
         if int(number) > 1:
             before = move.before.find(entry_id(held.scope, name, int(number) - 1))
             if before is None or not _is_done(before):

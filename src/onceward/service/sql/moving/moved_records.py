@@ -14,15 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.keys import digest_of, record_id
+from onceward._core.keys import KEY_PARTS, digest_of, plan_family, record_id
 from onceward._core.sealing import is_sealed
 from onceward.gate.call_factory import KEY, STEP
 from onceward.stores._postgres_rows import COLUMNS as COLUMNS
 
-PARTS: Final = " / "
-"""Between a plan and its step, in the column `key`."""
 _BYTES: Final = frozenset(("fingerprint", "version", "token", "result", "error", "holder"))
-_FAMILY: Final = "plan"
 MARGIN_US: Final = 600_000_000
 """A record that is due within so long is not held to be what it was: a store may forget it at any moment."""
 
@@ -107,11 +104,11 @@ def stored_row(record: MovedRecord, suffix: str) -> list[Any]:
 
 def _names(kind: str, scope: str, key: str) -> tuple[bytes, bytes | None] | None:
     """The id and the family that follow from scope and key; None for a kind that is not of a tenant's database."""
-    parts = key.split(PARTS)
+    parts = key.split(KEY_PARTS)
     if kind == KEY and len(parts) == 1:
         return record_id(KEY, scope, key), None
     if kind == STEP and len(parts) == 2:
-        return record_id(STEP, scope, *parts), record_id(_FAMILY, scope, parts[0])
+        return record_id(STEP, scope, *parts), plan_family(scope, parts[0])
     return None
 
 
