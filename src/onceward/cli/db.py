@@ -266,7 +266,7 @@ COMMANDS = (
         examples=("onceward db import export.jsonl --to onceward-data",),
         exit_codes=exit_codes.TO_DECIDE,
         more=(
-            "What the other side cannot hold as it is is listed before anything is written, with what to do: exit "
+            "Whatever the other side cannot hold is listed before anything is written, with what to do: exit "
             "code 1. Killed anywhere, type it again: it goes on where it was. No service finds the database before it "
             "was compared."
         ),
