@@ -311,6 +311,7 @@ class Driven:
         return self.world.do(self.gate.records.get(key))
 
     def rows(self) -> list[Any]:
+        self.world.do(self.gate._purger.wait())  # A purge runs after the response.
         found: list[Any] = []
         while page := self.world.do(self.gate.records.list(after=found[-1].id if found else "")):
             found += page

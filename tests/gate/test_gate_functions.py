@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward import Gate, Operation
+from onceward import ConfigurationError, Gate, Operation
 from onceward.errors import KeyInvalid
+from onceward.gate.function_inspection import inspect_function
 
 
 class TestHowAFunctionIsCalled:
@@ -55,6 +56,27 @@ class TestHowAFunctionIsCalled:
         By any name, through partial, and not to who takes nothing.
         """
         assert Gate("memory://", scope="acme").run("charge:1", fn) == 1
+
+    @pytest.mark.fault("a-partial-is-taken-for-another")
+    def test_partials_of_one_function_are_told_apart(self) -> None:
+        """
+        By what they leave open, whichever came first: nothing, the operation, or too much.
+        """
+
+        def pay(amount: int, currency: str, operation: Operation | None = None) -> str:
+            return f"{amount} {currency} {operation is not None}"
+
+        several = [
+            partial(pay, 5, "EUR"),
+            partial(pay, 5, "EUR", None),
+            partial(pay, 5, currency="EUR"),
+            partial(pay, 5, "EUR", operation=None),
+        ]
+
+        assert [inspect_function(one).takes_operation for one in several] == [True, False, True, True]
+        assert Gate("memory://", scope="acme").run("charge:1", several[1]) == "5 EUR False"
+        with pytest.raises(ConfigurationError, match="several arguments"):
+            inspect_function(partial(pay))
 
     def test_a_method_is_fine(self) -> None:
         """

@@ -124,7 +124,7 @@ PROMISED = {
 
 
 def unawaited(world: Any) -> dict[str, Callable[[], Any]]:
-    """Functions of this colour that give back work which was not begun."""
+    """Functions of this colour that give back work which was never started."""
     if not world.awaits:
         return {**PROMISED, "coroutine": lambda: coroutine(), "lazy": Lazy}
 
@@ -145,7 +145,7 @@ def test_work_that_was_not_begun_is_no_result(world: Any, guarantee: str) -> Non
     """
     gate = world.gate(guarantee=guarantee)
     for name, fn in unawaited(world).items():
-        with pytest.raises(ConfigurationError, match="was not begun") as told:
+        with pytest.raises(ConfigurationError, match="was never started") as told:
             world.do(gate.gate.run(name, fn))
         assert isinstance(told.value, NothingHappened)
         assert gate.get(name).state == "released", name
@@ -160,7 +160,7 @@ def test_not_even_where_failures_are_remembered(world: Any, remember: str) -> No
     There is no failure to remember: it did not run.
     """
     gate = world.gate(remember=remember)
-    with pytest.raises(ConfigurationError, match="was not begun"):
+    with pytest.raises(ConfigurationError, match="was never started"):
         world.do(gate.gate.run("k", unawaited(world)["expression"]))
 
     assert gate.run("k", lambda: "ran") == "ran"
@@ -177,7 +177,7 @@ def test_work_that_was_begun_and_not_ended_leaves_doubt(world: Any) -> None:
         next(work)
         return work
 
-    with pytest.raises(ConfigurationError, match="begun and has not ended"):
+    with pytest.raises(ConfigurationError, match="started but not finished"):
         gate.run("k", half)
 
     assert (gate.get("k").state, ran) == ("in_doubt", ["0"])
@@ -194,7 +194,7 @@ def test_after_a_marked_effect_unfinished_work_leaves_doubt(world: Any) -> None:
             ran.append("charged")
         return (number for number in range(3))
 
-    with pytest.raises(ConfigurationError, match="was not begun"):
+    with pytest.raises(ConfigurationError, match="was never started"):
         gate.run("k", charge)
 
     assert gate.get("k").state == "in_doubt"
@@ -213,7 +213,7 @@ def test_a_task_that_is_under_way_leaves_doubt(tmp_path: Path) -> None:
                 tasks.append(asyncio.ensure_future(coroutine()))
                 return tasks[0]
 
-            with pytest.raises(ConfigurationError, match="begun and has not ended") as told:
+            with pytest.raises(ConfigurationError, match="started but not finished") as told:
                 await gate.run("k", start)
             await tasks[0]
             found = await gate.records.get("k")
@@ -231,7 +231,7 @@ def test_what_is_ended_by_hand_is_judged_alike(tmp_path: Path) -> None:
     """
     with Gate(f"sqlite:///{tmp_path}/gate.db", scope="acme") as gate:
         holding = gate.hold("k")
-        with pytest.raises(ConfigurationError, match="was not begun"):
+        with pytest.raises(ConfigurationError, match="was never started"):
             holding.end(Returned(generator()))  # type: ignore[union-attr]
         again = gate.hold("k")
         with pytest.raises(KeyError):
@@ -264,7 +264,7 @@ def test_in_your_own_transaction_it_is_undone(tmp_path: Path, remember: Any, cla
             mine.execute("INSERT INTO orders VALUES (1)")
             return generator()
 
-        with pytest.raises(ConfigurationError, match="was not begun"):
+        with pytest.raises(ConfigurationError, match="was never started"):
             gate.atomic(mine, "k", order, remember=remember, claim=claim)
         with pytest.raises(ConfigurationError, match="generator function"):
             gate.atomic(mine, "k", generator)
@@ -290,7 +290,7 @@ def test_on_the_servers_too(server: Any, colour: str) -> None:
     url = server.running().url()
     if colour == "blocking":
         with Gate(url, scope=f"generators-{colour}") as gate:
-            with pytest.raises(ConfigurationError, match="was not begun"):
+            with pytest.raises(ConfigurationError, match="was never started"):
                 gate.run("k", lambda: generator())
             assert gate.run("k", lambda: "ran") == "ran"
         return
@@ -301,7 +301,7 @@ def test_on_the_servers_too(server: Any, colour: str) -> None:
             async def promise() -> Any:
                 return generator()
 
-            with pytest.raises(ConfigurationError, match="was not begun"):
+            with pytest.raises(ConfigurationError, match="was never started"):
                 await gate.run("k", promise)
             return await gate.run("k", coroutine)
 

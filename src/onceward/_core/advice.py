@@ -6,7 +6,7 @@ Keys appear as short digests only. Commands accept the digest, so that it can be
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onceward._core.codec import decode_failure
 from onceward._core.durations import format_micros
@@ -55,18 +55,18 @@ def _refusal(why: Refusal, found: Record) -> OncewardError:
     match why:
         case Refusal.REUSED:
             return KeyReused(
-                f"{_name(found)} was used for a different request, at {_first(found)}. "
+                f"{_name(found)} was already used for a different request, at {_first(found)}. "
                 "Retry with the same request, or use a new key for a new one"
             )
         case Refusal.EXPIRED:
             return Expired(
                 f"{_name(found)} ran at {_settled(found)}, and its stored result has expired. "
-                "It will not run again under this key; to run it again on purpose, use a new key"
+                "It will not run again under this key; if you mean to run it again, use a new key"
             )
         case Refusal.NOT_REPLAYABLE:
             return NotReplayable(
                 f"{_name(found)} ran at {_settled(found)}, but its result could not be stored (too large, or not "
-                "serialisable). It will not run again under this key; look up its effect where it took place"
+                "serialisable). It will not run again under this key; look up the result in the system it changed"
             )
         case Refusal.IN_DOUBT:
             return in_doubt(found)
@@ -95,15 +95,28 @@ def doubt_note(found: Record) -> str:
     return f"onceward: {_name(found)} may have happened, and is now in doubt.\n{_ways_out(found)}"
 
 
+class DecideCommands(NamedTuple):
+    """What to type about a record in doubt, once it is known whether its effect happened."""
+
+    happened: str
+    did_not_happen: str
+
+
+def decide_commands(found: Record) -> DecideCommands:
+    """The commands that decide a record, without the store. The fence keeps them from deciding a later attempt."""
+    start = f"onceward records reconcile {digest_of(found.id)} --fence {found.fence}"
+    return DecideCommands(f"{start} --happened 'RESULT AS JSON'", f"{start} --did-not-happen")
+
+
 def _ways_out(found: Record) -> str:
-    digest, call = digest_of(found.id), _CALLS.get(found.kind)
+    call = _CALLS.get(found.kind)
     happened = f"\n                      or {call}, Found(result), fence={found.fence})" if call else ""
     did_not = f"\n                      or {call}, NOT_FOUND, fence={found.fence})" if call else ""
-    command = f"onceward records reconcile {digest} --fence {found.fence}"
+    commands = decide_commands(found)
     return (
         "  Check whether the effect took place. Then:\n"
-        f"  if it happened:     {command} --happened 'RESULT AS JSON'{happened}\n"
-        f"  if it did not:      {command} --did-not-happen{did_not}\n"
+        f"  if it happened:     {commands.happened}{happened}\n"
+        f"  if it did not:      {commands.did_not_happen}{did_not}\n"
         "  (pass the store as --store URL, or in ONCEWARD_STORE)"
     )
 
@@ -233,8 +246,8 @@ def not_settled(held: Record) -> str:
 def still_open(held: Record) -> str:
     """The message of `NotSettled`: the transaction may still be open."""
     return (
-        f"{_name(held)} was settled in a transaction that seems to be open still. Commit it before the function "
-        "returns. Retry with the same key: if it was committed you get its result, otherwise it runs again"
+        f"{_name(held)} was settled in a transaction that still seems to be open. Commit it before the "
+        "function returns. Retry with the same key: if it was committed you get its result, otherwise it runs again"
     )
 
 

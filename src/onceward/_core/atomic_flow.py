@@ -67,7 +67,7 @@ class _Ending(Protocol):
     ) -> Write: ...
 
 
-class _Run(NamedTuple):
+class AtomicRun(NamedTuple):
     """A function about to run in the transaction."""
 
     operation: AtomicOperation
@@ -89,16 +89,21 @@ _AttemptEnd: TypeAlias = Outcome[Any] | RememberedFailure | UndoneFailure | Wait
 """What one attempt came to."""
 
 
-def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
-    """Run an operation once inside the caller's transaction, or learn what became of it."""
+def operate_atomic(request: OperationRequest, begun: AtomicOperation | None = None) -> Flow[Outcome[Any]]:
+    """
+    Run an operation once inside the caller's transaction, or learn what became of it.
+
+    `begun` is an operation that the straight line made, in its first attempt.
+    """
     inside = _claim_last if request.terms.claim == "last" else _claim_first
     deadline, poll, spins = None, POLL_FIRST, 0
     while True:
         chance = yield RANDOM_BYTES
+        began = (yield MONOTONIC) if request.listening else 0.0
         opened = None
         try:
             opened = yield Begin("begin")
-            came_to = yield from inside(request, chance, opened)
+            came_to = yield from inside(request, chance, opened, begun)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -111,10 +116,12 @@ def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
                 yield from _emit_replayed(request, EventType.REPLAYED, came_to.attempt, came_to.fence)
                 return came_to
             case Outcome():
-                yield _after_commit(request, chance, opened, came_to.attempt, came_to.fence)
+                took = (yield MONOTONIC) - began if request.listening else 0.0
+                yield after_commit(request, chance, opened, came_to.attempt, came_to.fence, took)
                 return came_to
             case RememberedFailure(failure, kept):
-                yield _after_commit(request, chance, opened, kept.attempt, kept.fence, type(failure).__name__)
+                took = (yield MONOTONIC) - began if request.listening else 0.0
+                yield after_commit(request, chance, opened, kept.attempt, kept.fence, took, type(failure).__name__)
                 raise failure  # Its record is committed, its rows are not.
             case UndoneFailure(failure):
                 undone = yield Rollback("rollback")
@@ -122,7 +129,7 @@ def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
                     yield from _record_parted_transaction(request, chance, failure)
                 raise failure
             case TryAgain():
-                spins += 1
+                begun, spins = None, spins + 1
                 if spins >= CLAIM_SPINS_MAX:
                     raise StoreContended(retry_after_seconds=POLL_MAX)
                 continue
@@ -134,6 +141,7 @@ def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
                 raise advice.refusal(why, found)
         # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
         yield Rollback("rollback")
+        begun = None
         now = yield MONOTONIC
         if deadline is None:
             deadline = now + request.terms.wait / 1e6
@@ -165,14 +173,16 @@ def foretold_write(request: OperationRequest, kept: Encoded, chance: bytes) -> W
     )
 
 
-def _claim_first(request: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+def _claim_first(
+    request: OperationRequest, chance: bytes, opened: bool, begun: AtomicOperation | None
+) -> Flow[_AttemptEnd]:
     yield from _touch(request)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(request.claimant, start, token=chance[:16], version=chance[16:32])
         put = yield Put("claim", write, None if start.over is None else start.over.version)
         if put.landed and put.record is not None:
-            return (yield from _run(request, _claimed(request, put.record, chance, opened)))
+            return (yield from _run(request, claimed(request, put.record, chance, opened, begun)))
         decision = yield from _decided(request, put.record)
         if not isinstance(decision, Start):
             return (yield from _not_run(request, decision))
@@ -180,35 +190,45 @@ def _claim_first(request: OperationRequest, chance: bytes, opened: bool) -> Flow
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
-def _claim_last(request: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+def _claim_last(
+    request: OperationRequest, chance: bytes, opened: bool, begun: AtomicOperation | None
+) -> Flow[_AttemptEnd]:
     yield from _touch(request)
     found: Record | None = yield LoadInTransaction("peek", request.claimant.id)
     decision = yield from _decided(request, found)
     if not isinstance(decision, Start):
         return (yield from _not_run(request, decision))
-    return (yield from _run(request, _unclaimed(request, decision, chance, opened)))
+    return (yield from _run(request, unclaimed(request, decision, chance, opened, begun)))
 
 
 def _emit_replayed(request: OperationRequest, happening: EventType, attempt: int, fence: int) -> Flow[None]:
     """Tell at once: nothing was written."""
     if request.listening:
-        yield Emit(_event(request, happening, attempt, fence))
+        yield Emit(event_in_transaction(request, happening, attempt, fence))
 
 
-def _after_commit(
-    request: OperationRequest, chance: bytes, opened: bool, attempt: int, fence: int, failure: str = ""
+def after_commit(
+    request: OperationRequest, chance: bytes, opened: bool, attempt: int, fence: int, took: float, failure: str = ""
 ) -> AfterCommit:
-    """It ran: what is to be told when it is committed."""
+    """It ran, and took so many seconds: what is to be told when it is committed."""
     events: tuple[Event, ...] = ()
     if request.listening:
-        claimed = _event(request, EventType.CLAIMED, attempt, fence)
-        events = (claimed, _event(request, EventType.SETTLED, attempt, fence, failure))
+        began = event_in_transaction(request, EventType.CLAIMED, attempt, fence, amount=took)
+        events = (began, event_in_transaction(request, EventType.SETTLED, attempt, fence, failure, took))
     return AfterCommit(request.claimant.id, chance[:16], events, opened)
 
 
-def _event(request: OperationRequest, happening: EventType, attempt: int, fence: int, detail: str = "") -> Event:
+def event_in_transaction(
+    request: OperationRequest,
+    happening: EventType,
+    attempt: int,
+    fence: int,
+    detail: str = "",
+    amount: float | None = None,
+) -> Event:
+    """What is told of a run in the caller's transaction."""
     claimant = request.claimant
-    return Event(happening, digest_of(claimant.id), claimant.scope, claimant.operation, attempt, fence, detail)
+    return Event(happening, digest_of(claimant.id), claimant.scope, claimant.operation, attempt, fence, detail, amount)
 
 
 def _touch(request: OperationRequest) -> Flow[None]:
@@ -234,13 +254,19 @@ def _not_run(request: OperationRequest, decision: Replay | Refuse | Wait) -> Flo
     return outcome
 
 
-def _claimed(request: OperationRequest, held: Record, chance: bytes, opened: bool) -> _Run:
+def claimed(
+    request: OperationRequest, held: Record, chance: bytes, opened: bool, begun: AtomicOperation | None = None
+) -> AtomicRun:
+    """A function that may run because its claim landed."""
     terms = request.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(AtomicOperation(held, request.given), ending, held.version, opened)
+    return AtomicRun(begun or AtomicOperation(held, request.given), ending, held.version, opened)
 
 
-def _unclaimed(request: OperationRequest, start: Start, chance: bytes, opened: bool) -> _Run:
+def unclaimed(
+    request: OperationRequest, start: Start, chance: bytes, opened: bool, begun: AtomicOperation | None = None
+) -> AtomicRun:
+    """A function that may run, with claim="last", because nothing stood under its key."""
     ending = partial(
         record.settle_unclaimed,
         request.claimant,
@@ -250,13 +276,13 @@ def _unclaimed(request: OperationRequest, start: Start, chance: bytes, opened: b
         replay=request.terms.retain,
         forget=request.terms.forget,
     )
-    shown = record.record_from_claimant(request.claimant, first_at=0, attempt=ending().attempt, fence=0)
-    return _Run(
-        UnclaimedOperation(shown, request.given), ending, None if start.over is None else start.over.version, opened
-    )
+    if begun is None:
+        shown = record.record_from_claimant(request.claimant, first_at=0, attempt=ending().attempt, fence=0)
+        begun = UnclaimedOperation(shown, request.given)
+    return AtomicRun(begun, ending, None if start.over is None else start.over.version, opened)
 
 
-def _run(request: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+def _run(request: OperationRequest, run: AtomicRun) -> Flow[_AttemptEnd]:
     """Run the function; a failure that is to be remembered keeps its record and undoes its rows."""
     remembers_failures = request.terms.remember == "all"
     if remembers_failures:
@@ -274,7 +300,7 @@ def _run(request: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
     return UndoneFailure(ended.error)
 
 
-def _remember(request: OperationRequest, run: _Run, ended: Raised) -> Flow[_AttemptEnd]:
+def _remember(request: OperationRequest, run: AtomicRun, ended: Raised) -> Flow[_AttemptEnd]:
     """Keep the record of a failure. If the transaction can keep nothing any more, the failure itself is the news."""
     try:
         put = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
@@ -297,7 +323,16 @@ def _release_savepoint() -> Flow[None]:
         raise
 
 
-def _settle(request: OperationRequest, run: _Run, value: Any) -> Flow[_AttemptEnd]:
+def _settle(request: OperationRequest, run: AtomicRun, value: Any) -> Flow[_AttemptEnd]:
+    kept = encode_result(request, value)
+    put: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
+    if not put.landed or put.record is None:
+        return (yield from _overtaken(request, run))
+    return committed_outcome(request, kept, put.record)
+
+
+def encode_result(request: OperationRequest, value: Any) -> Encoded:
+    """A result as it is stored; `ResultInvalid` if it cannot be."""
     try:
         kept = encode(value)
     except NotEncodable as error:
@@ -308,14 +343,15 @@ def _settle(request: OperationRequest, run: _Run, value: Any) -> Flow[_AttemptEn
             f"{request.terms.result_bytes_max}. Return less, or raise result_bytes_max. Your transaction was "
             "rolled back"
         )
-    put: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
-    if not put.landed or put.record is None:
-        return (yield from _overtaken(request, run))
-    settled = put.record
+    return kept
+
+
+def committed_outcome(request: OperationRequest, kept: Encoded, settled: Record) -> Outcome[Any]:
+    """What the caller is told whose function has run: its value through the codec, so that it equals every replay."""
     return Outcome(decode(kept, request.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
-def _overtaken(request: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+def _overtaken(request: OperationRequest, run: AtomicRun) -> Flow[_AttemptEnd]:
     """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
     if not isinstance(run.operation, UnclaimedOperation):
         raise IllegalMove(
@@ -351,7 +387,7 @@ def _record_parted_transaction(request: OperationRequest, chance: bytes, error: 
     try:
         yield from _leave_in_doubt(request, chance)
     except OncewardError as silent:
-        error.add_note(f"Your function had ended its transaction, and that could not be recorded: {silent}")
+        error.add_note(f"Your function ended its transaction itself, and that could not be recorded: {silent}")
 
 
 def _leave_in_doubt(request: OperationRequest, chance: bytes) -> Flow[None]:

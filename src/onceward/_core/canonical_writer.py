@@ -91,7 +91,7 @@ def _named(value: dict[Any, object]) -> dict[str, object]:
         return value
     named = {_name(name): member for name, member in value.items()}
     if len(named) != len(value):
-        raise NoCanonicalForm("has two members that are written with the same name; rename one of them")
+        raise NoCanonicalForm("has two members with the same name; rename one of them")
     return named
 
 
@@ -123,7 +123,7 @@ def _whole(text: str) -> str:
     return text
 
 
-_SURROGATE = "half of a character in it (a lone surrogate); decode the text again, or send its bytes"
+_SURROGATE = "half a character (a lone surrogate); decode the text again, or send its bytes"
 
 
 def _integer(value: int) -> str:

@@ -117,6 +117,11 @@ class Capabilities:
     Awaited before a function that may `settle_inside`: for an awaiting store that has to ask which database it is in,
     and could not ask when a function that blocks joins it.
     """
+    indexes_unsettled: bool = False
+    """
+    Whether a scan of unsettled records finds them by an index. Otherwise it reads its whole share of the store, and
+    whoever looks at all of them asks for one piece of the ids after the other, to tell how far it is.
+    """
     tables: str | None = field(default=None, repr=False)
     """
     The URL (sqlite:// or postgresql://) of the database that its records are in, where tables of other kinds may stand

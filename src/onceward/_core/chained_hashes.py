@@ -10,13 +10,18 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-from onceward._core.canonical import canonical
+from onceward._core.canonical import canonical, canonical_texts
 
 
 def hash_members(*members: Any) -> str:
     """SHA-256 over the canonical form of what a row says, its kind first."""
     # Numbers as digits: a canonical number beyond 2**53 and one within are written by two rules, and one is enough.
     return sha256(canonical([str(one) if type(one) is int else one for one in members])).hexdigest()
+
+
+def hash_texts(texts: list[str | None]) -> str:
+    """`hash_members` of a row that has texts alone, its numbers written as digits already."""
+    return sha256(canonical_texts(texts)).hexdigest()
 
 
 class ChainWalk:
@@ -42,4 +47,4 @@ class ChainWalk:
 
 
 DOES_NOT_FOLLOW = "it does not follow the entry before it (previous)"
-OTHER_HASH = "it does not say what its hash says"
+OTHER_HASH = "its content does not match its hash"

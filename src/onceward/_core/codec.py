@@ -80,7 +80,8 @@ def encode(value: object) -> Encoded:
     try:
         if _is_plain(value, NESTING_MAX):
             text = json_text(value)
-            if len(text) <= INT_DIGITS_MAX or not _LONG_DIGITS.search(text):
+            # A text on its own has no number in it, however long it is.
+            if len(text) <= INT_DIGITS_MAX or type(value) is str or not _LONG_DIGITS.search(text):
                 return Encoded(JSON, text.encode())
     except Exception:
         # NaN, a lone surrogate, ...: the fast path knows that it failed, and the careful one says where.
@@ -170,7 +171,7 @@ def _from_json(data: bytes) -> object:
     except (ValueError, RecursionError) as exc:
         raise ResultInvalid(f"the stored result is not {JSON} ({exc}): look at the record") from exc
     if end != len(text):
-        raise ResultInvalid(f"the stored result is not {JSON} (something follows its end): look at the record")
+        raise ResultInvalid(f"the stored result is not {JSON} (there is text after its end): look at the record")
     # Few brackets cannot nest deeply, so small results pay nothing, and most others two counts and no walk.
     if len(data) > 2 * NESTING_MAX and data.count(b"[") + data.count(b"{") > NESTING_MAX and not _is_shallow(value):
         raise ResultInvalid(f"the stored result nests deeper than {NESTING_MAX} levels: look at the record")
@@ -359,7 +360,7 @@ class _Simplifier:
         plain: dict[str, object] = {}
         for key, item in pairs:
             if not isinstance(key, str):
-                self._refuse(f"an object's keys must be str, and one is a {type_name(type(key))}; use str(key)")
+                self._refuse(f"the keys of an object must be str, and one is a {type_name(type(key))}; use str(key)")
             name = str.__str__(key)
             self._trail.append(f".{name}")
             self._atom(name)

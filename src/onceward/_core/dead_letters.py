@@ -22,7 +22,7 @@ from onceward._core.durations import SECOND
 from onceward._core.errors import ResultInvalid, SchemaMismatch, SealBroken, SealKeyMissing, StoreContended
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import RANDOM_BYTES, Flow, Load, Put
-from onceward._core.keys import digest_of, record_id
+from onceward._core.keys import digest_of, kind_family, record_id
 from onceward._core.operation import to_datetime
 from onceward._core.record import NOW, Guarantee, Record, State, Write, shown_state
 from onceward._core.sealing import is_sealed, unreadable_error
@@ -35,7 +35,7 @@ DEAD = "dead"
 CODEC = "dead/1"
 
 KEEP = 30 * 24 * 3_600 * SECOND
-"""A month from the last giving up: as long as a tombstone, so that somebody on holiday finds both."""
+"""A month from the last giving up: as long as a tombstone, so that both are still there after a holiday."""
 
 PAYLOAD_BYTES_MAX = 65_536
 """Of a payload: arguments, not files. A larger one is left out, and the letter says so."""
@@ -354,7 +354,7 @@ def _write(draft: DeadLetterDraft, document: Any, keep: int, over: Record | None
         scope=draft.scope,
         key=draft.key,
         operation=draft.name,
-        family=None,
+        family=None if document is None else kind_family(DEAD),
         state=State.SETTLED.value,
         guarantee=Guarantee.REPEATABLE.value,
         doubt=0,

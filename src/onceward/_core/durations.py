@@ -26,7 +26,7 @@ def microseconds(value: float | timedelta, name: str, *, zero: bool = False) -> 
     elif isinstance(value, int) and abs(value) > DURATION_MAX:
         raise ConfigurationError(f"{name} must be at most ten years")
     elif not math.isfinite(value):
-        raise ConfigurationError(f"{name} must be finite, not {value}: everything has a limit here")
+        raise ConfigurationError(f"{name} must be finite, not {value}")
     else:
         micros = round(value * SECOND)
     if micros < 0 or (micros == 0 and not zero):

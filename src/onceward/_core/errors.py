@@ -222,7 +222,7 @@ class InDoubt(OncewardError, RuntimeError):
     """
     This operation may have happened. Check whether it did, then reconcile it; it does not run before that.
 
-    A loop must not repeat it: it is refused until somebody decides.
+    A loop must not repeat it: it is refused until someone decides.
     """
 
     code = "in_doubt"
@@ -358,7 +358,7 @@ class OutOfOrder(OncewardError):
 
 class SequenceForgotten(OncewardError, RuntimeError):
     """
-    The sequence is past this number, and its result is not stored any more. It will not run again.
+    The sequence is past this number, and its result is no longer stored. It will not run again.
 
     A loop must not repeat it: the number stays forgotten.
     """

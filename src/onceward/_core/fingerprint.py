@@ -34,7 +34,12 @@ _KEYED_PREFIX = b"onceward/fingerprint/3\0"
 
 def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
-    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical(request)).digest()
+    return fingerprint_form(canonical(request))
+
+
+def fingerprint_form(form: bytes) -> bytes:
+    """The same of a value whose canonical form is known."""
+    return _CANONICAL + sha256(_CANONICAL_PREFIX + form).digest()
 
 
 fingerprint = fingerprint_canonical
@@ -51,8 +56,8 @@ def fingerprint_keyed(request: object, secret: bytes) -> bytes:
     """
     Fingerprint of a value that only the holder of `secret` can compute.
 
-    For requests with few possible values (a PIN, a yes or no): whoever reads the store cannot find the
-    request by trying them all. Another secret makes every stored fingerprint differ, so keep it.
+    For requests with few possible values (a PIN, a yes or no): someone who reads the store cannot find
+    the request by trying them all. Another secret makes every stored fingerprint differ, so keep it.
     """
     if len(secret) < SECRET_BYTES_MIN:
         raise ConfigurationError(
@@ -75,7 +80,9 @@ def text_fields(fields: Mapping[str, str | None]) -> bytes:
         ordered = sorted(fields.items(), key=lambda field: field[0].encode())
         return b"".join(length_prefixed(name) + _prefixed(text) for name, text in ordered)
     except UnicodeEncodeError:
-        raise RequestInvalid("a field has half a character (a lone surrogate); decode it properly first") from None
+        raise RequestInvalid(
+            "a field contains half a character (a lone surrogate); decode it correctly first"
+        ) from None
 
 
 def _prefixed(text: str | None) -> bytes:

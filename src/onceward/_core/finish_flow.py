@@ -24,9 +24,9 @@ from onceward._core.errors import (
 )
 from onceward._core.events import Event, EventType
 from onceward._core.flow import BOOTTIME, MONOTONIC, Emit, Flow, Put, PutBack, Sleep
-from onceward._core.keys import digest_of
+from onceward._core.keys import digest_of, kind_family
 from onceward._core.operation import Operation, Outcome, to_datetime
-from onceward._core.record import PeekResult, PutResult, Record, Write
+from onceward._core.record import PeekResult, PutResult, Record, Write, new_tuple
 
 if TYPE_CHECKING:
     from onceward._core.operation_flow import OperationRequest
@@ -41,6 +41,9 @@ STORE_RETRY_FIRST = 0.02
 STORE_RETRY_MAX = 1.0
 """Seconds between tries to store a result; the lease is the bound."""
 
+
+PUT_BACK: Final = kind_family("put-back")
+"""The family of records that the store had lost while they were held, and that were put back."""
 
 EVENT_TYPE_OF_STATE = {
     record.State.SETTLED.value: EventType.SETTLED,
@@ -105,6 +108,8 @@ def finish_claim(
             return found
         if not record.is_claimed(found):
             raise advice.about(AlreadySettled(advice.already_settled(found)), found)
+        if found.family != ending.family:
+            ending = ending._replace(family=found.family)  # It was put back, in the family of what was.
         expect, gone, write = found.version, False, ending  # Our own renewal changed it, or has put it back.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
@@ -126,8 +131,13 @@ def store_forgot_error(
 
 
 def put_back_effect(write: Write) -> PutBack:
-    """The effect that puts a record back where there is none, unless its scope was erased."""
-    return PutBack("putback", write, marks_of(write.id, write.scope))
+    """
+    The effect that puts a record back where there is none, unless its scope was erased.
+
+    What was put back is in a family of its own, so that people find out that the store forgot. A plan's step stays in
+    that of its plan.
+    """
+    return PutBack("putback", write._replace(family=write.family or PUT_BACK), marks_of(write.id, write.scope))
 
 
 def within_lease(request: OperationRequest, held: Record, operation: Operation | None) -> Flow[bool | None]:
@@ -163,6 +173,7 @@ def _wait_for_store(
     """The store is away: pause if the lease allows it; if not, raise `Unrecorded` with the value."""
     left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
     if left <= 0:
+        yield from emit_event(request, EventType.UNRECORDED, held, type(error).__name__)
         raise advice.about(Unrecorded(advice.unrecorded(held, error), value=value), held) from error
     yield from emit_event(request, EventType.STORE_RETRIED, held, type(error).__name__)
     yield Sleep(min(pause, left))
@@ -181,7 +192,10 @@ def outcome_of(found: Record | PeekResult, restore: Restorer | None) -> Outcome[
             raise advice.about(failure, found)
         raise failure.about(fence=found.fence, first_at=to_datetime(found.first_at))
     value = decode(Encoded(found.codec, found.result), restore)
-    return Outcome(value, True, found.first_at, found.attempt, found.fence)
+    outcome: Outcome[Any] = new_tuple(
+        Outcome, (value, True, found.first_at, found.attempt, found.fence, True, False, None)
+    )
+    return outcome
 
 
 def winner_of(found: Record | None, restore: Restorer | None) -> Outcome[Any] | None:
@@ -200,5 +214,10 @@ def add_note(error: BaseException, note: str) -> None:
 
 def emit_event(request: OperationRequest, happening: EventType, about: Record, detail: str = "") -> Flow[None]:
     if request.listening:
-        digest = digest_of(about.id)
-        yield Emit(Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail))
+        yield Emit(event_about(happening, about, detail))
+
+
+def event_about(happening: EventType, about: Record, detail: str = "") -> Event:
+    """What listeners are told of a record."""
+    digest = digest_of(about.id)
+    return Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail)

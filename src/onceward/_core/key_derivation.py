@@ -66,7 +66,7 @@ def _text(name: str, value: object) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise KeyInvalid(f"{name} has half of a character in it (a lone surrogate); decode it again") from None
+        raise KeyInvalid(f"{name} contains half a character (a lone surrogate); decode it again") from None
     return value
 
 

@@ -49,7 +49,7 @@ def why_unstable(name: str) -> str | None:
     """Why an ingredient of that name would change between attempts, or None if nothing says so."""
     words = words_of(name)
     if words in TIME_OR_ATTEMPT:
-        return "differs on every attempt, so that a retry would be a new operation"
+        return "differs on every attempt, so a retry would be a new operation"
     if words in MADE_AFRESH:
-        return "is usually made afresh on every attempt, so that a retry would be a new operation"
+        return "is usually new on every attempt, so a retry would be a new operation"
     return None

@@ -84,7 +84,7 @@ def lint_recipe(template: str) -> list[KeyFinding]:
     if not says_what:
         findings.append(_finding("K2", "does not say which operation it is for"))
     elif {*fields} <= ACTORS:
-        findings.append(_finding("K2", "says who is calling, and not what about"))
+        findings.append(_finding("K2", "says who is calling, but not what for"))
     return sorted(findings, key=lambda finding: finding.code)
 
 
@@ -95,14 +95,14 @@ def _finding(code: str, message: str) -> KeyFinding:
 _ADVICE = {
     "K1": "use identifiers that stay the same on every attempt; leave the time and the attempt out",
     "K2": "name the operation and what it is about, as in charge:{order_id} or {user_id}:{task_id}:{step_id}",
-    "K3": "use what is stored with the operation; something made afresh must be saved before the first attempt",
+    "K3": "use what is stored with the operation; save a new random value before the first attempt",
     "K4": "use an opaque id in place of the address or number; keys are seen by others",
-    "K5": "use fewer ingredients, or hash them with derive(...)",
+    "K5": "use fewer parts, or hash them with derive(...)",
 }
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _INGREDIENTS = (
     ("K1", TIME_OR_ATTEMPT, "changes with every attempt"),
-    ("K3", MADE_AFRESH | OF_THIS_PROCESS, "is made afresh, or belongs to one process"),
+    ("K3", MADE_AFRESH | OF_THIS_PROCESS, "is new each time, or belongs to one process"),
     ("K4", PERSONAL, "holds personal data"),
 )
 _TIME_WORD = r"(?:attempt|retry|retries|try|tries)(?:[-_]?(?:count|number|no))?"
@@ -115,8 +115,8 @@ _SIGNS = tuple(
         ("K1", r"(?<!\d)(?:19|20)\d\d-?[01]\d-?[0-3]\d[t_ ]?[0-2]\d:?[0-5]\d", "has what looks like a time of day"),
         ("K1", rf"(?<![a-z]){_TIME_WORD}[-_:=#]?\d+(?![0-9a-z])", "has what looks like an attempt's number"),
         ("K2", rf"^(?:{_WHO_WORD}[-_:=]?)?\d*$", "does not say which operation it is for"),
-        ("K3", r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$", "is a trace's id, which is made afresh"),
-        ("K3", r"(?<![a-z])(?:request|trace|span|process)[-_]?id[-_:=]", "has an id that is made afresh"),
+        ("K3", r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$", "is a trace id, which is new each time"),
+        ("K3", r"(?<![a-z])(?:request|trace|span|process)[-_]?id[-_:=]", "has an id that is new each time"),
         ("K4", r"[^@:/\s]@[^@:/\s]+\.[a-z]", "has what looks like an e-mail address"),
         ("K4", r"\+\d{7,15}(?!\d)|(?<!\d)\(?\d{3}[-.)]\d{3}[-.]\d{4}(?!\d)", "has what looks like a telephone number"),
     )

@@ -69,7 +69,7 @@ class _Template:
         if len(key) > KEY_CHARACTERS_MAX:
             raise KeyInvalid(
                 f"the recipe {self.source} gives a key of {len(key)} characters (digest {key_digest(key)}), and "
-                f"{KEY_CHARACTERS_MAX} is the limit; it is never cut to fit: use shorter ids, or derive(...)"
+                f"{KEY_CHARACTERS_MAX} is the limit; keys are never shortened: use shorter ids, or derive(...)"
             )
         return key
 
@@ -79,7 +79,7 @@ class _Template:
                 character if character in self.plain_characters else _percent(character) for character in text
             )
         except UnicodeEncodeError:
-            raise KeyInvalid(f"{name} has half of a character in it (a lone surrogate); decode it again") from None
+            raise KeyInvalid(f"{name} contains half a character (a lone surrogate); decode it again") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def _template(source: str) -> _Template:
 def _check_field(source: str, name: str, form: str | None, conversion: str | None) -> None:
     if not name.isidentifier() or form or conversion:
         raise ConfigurationError(
-            f"the recipe {source!r} has a field that is not a plain name; "
-            "name an argument, or use a function to reach into one or to format it"
+            f"the recipe {source!r} has a field that is not a plain name. "
+            "Name an argument; to read a part of an argument or to format it, use a function"
         )
     _check_stable(name)
 
@@ -149,10 +149,14 @@ def _check_literals(source: str, steps: list[tuple[str, str]], end: str, between
     if not all(between):
         raise ConfigurationError(f"the recipe {source!r} has two fields side by side; put a separator between, as in :")
     if any("%" in literal for literal in between):
-        raise ConfigurationError(f"the recipe {source!r} has % between two fields, which escapes values; use : instead")
+        raise ConfigurationError(
+            f"the recipe {source!r} has % between two fields, and % is used to escape values; use : instead"
+        )
     literals = "".join(literal for literal, _ in steps) + end
     if not _VISIBLE.issuperset(literals):
-        raise ConfigurationError(f"the recipe {source!r} has characters that no key may have; use visible ASCII")
+        raise ConfigurationError(
+            f"the recipe {source!r} has characters that are not allowed in a key; use visible ASCII"
+        )
     if len(literals) + len(steps) > KEY_CHARACTERS_MAX:
         raise ConfigurationError(
             f"the recipe's own text leaves no room for values within {KEY_CHARACTERS_MAX}; shorten it"
@@ -171,7 +175,7 @@ def _function(source: Callable[..., str]) -> _Function:
             continue
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise ConfigurationError(
-                f"a recipe is called with keyword arguments, and {name} takes none; name it plainly"
+                f"a recipe is called with keyword arguments, and {name} takes none; use a plain name"
             )
         _check_stable(name)
         fields.append(name)
@@ -209,10 +213,10 @@ def _spelled(name: str, value: object) -> str:
 
 _ADVICE: Mapping[type, str] = {
     float: "whose text depends on how it was computed; pass a Decimal, or whole cents as an int",
-    bool: "which tells too little; pass a word",
-    type(None): "which tells nothing; pass the id that it stands for",
+    bool: "which says too little; pass a word",
+    type(None): "which says nothing; pass the id it stands for",
     datetime: "and the time of a call differs on every attempt; pass a date, or stored text",
-    object: "which has no one spelling; pass its id",
+    object: "which can be written in several ways; pass its id",
 }
 
 

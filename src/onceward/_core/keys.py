@@ -63,7 +63,7 @@ def environment_key(environment: str, key: str) -> str:
     if found != environment:
         raise KeyInvalid(
             f"the key belongs to the {found} environment and this is {environment} (digest {key_digest(key)}); "
-            "use a key of this environment, and none that begins with the other's name"
+            "use a key of this environment, and not one that begins with the name of the other"
         )
     return f"{environment}:{check_key(rest)}"
 
@@ -93,6 +93,12 @@ KEY_PARTS = " / "
 def plan_family(scope: str, plan: str) -> bytes:
     """The id that the records of one plan's steps share."""
     return record_id("plan", scope, plan)
+
+
+@lru_cache(maxsize=16)
+def kind_family(kind: str) -> bytes:
+    """The id that records of a kind share which operators look for: dead letters, breakers. Every store indexes it."""
+    return record_id("kind", kind)
 
 
 def digest_of(identity: bytes) -> str:
@@ -143,11 +149,11 @@ def _fault_of(name: object, limit: int) -> str:
     facts = f"({len(name)} characters, digest {key_digest(name)})"
     if len(name) > limit:
         return (
-            f"is longer than {limit} characters {facts}; it is never cut to fit: "
-            "use fewer ingredients, or hash them with derive(...)"
+            f"is longer than {limit} characters {facts}; it is never shortened: "
+            "use fewer parts, or hash them with derive(...)"
         )
     if not name.isascii():
         return f"has characters outside ASCII {facts}; use an id instead of a name, or percent-encode it"
     if not name.isprintable():
         return f"has control characters {facts}; strip line ends and tabs before using it"
-    return f"has blanks in it {facts}; use visible characters only, for example - or :"
+    return f"has spaces {facts}; use visible characters only, for example - or :"

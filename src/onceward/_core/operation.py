@@ -81,6 +81,7 @@ class _NotFound:
 
 
 NOT_FOUND: Final = _NotFound()
+"""What a probe returns if the effect did not take place."""
 NotFound = _NotFound
 """The type of `NOT_FOUND`, for annotations."""
 

@@ -76,6 +76,7 @@ from onceward._core.record import (
     Start,
     Wait,
     Write,
+    new_tuple,
 )
 from onceward._core.resilience import Resilience
 from onceward._core.terms import Terms
@@ -110,13 +111,13 @@ class HeldClaim(NamedTuple):
     chance: bytes
 
 
-def operate(request: OperationRequest) -> Flow[Outcome[Any]]:
-    """Run an operation once, or return the result of the run before."""
+def operate(request: OperationRequest, begun: Operation | None = None) -> Flow[Outcome[Any]]:
+    """Run an operation once, or return the result of the run before; `begun` is one that the straight line made."""
     claimed = yield from claim(request)
     if isinstance(claimed, Outcome):
         return claimed
     held, ending_version = claimed.held, claimed.chance[32:]
-    operation = Operation(held, request.given)
+    operation = Operation(held, request.given) if begun is None else begun
     if claimed.probe:
         probed = yield from _run_probe(request, operation, ending_version)
         if isinstance(probed, Outcome):
@@ -223,7 +224,7 @@ def _claimed(request: OperationRequest, put: PutResult, start: Start, chance: by
         with suppress(StoreUnavailable):  # If that fails, the lease runs out, which means the same.
             yield from finish_claim(request, held, record.leave_in_doubt(held, version=chance[32:]), None)
         raise advice.in_doubt(held, "the downstream may not know its key any more")
-    if held.lease_left is not None and held.lease_left * 2 < request.claimant.lease:
+    if is_short(held, request):
         # The put took long, and the lease counts from when it was sent. Do not run with less than half of it.
         try:
             held = yield from renew(request, held)
@@ -235,6 +236,11 @@ def _claimed(request: OperationRequest, put: PutResult, start: Start, chance: by
     if request.listening:
         yield from emit_event(request, EventType.CLAIMED, held)
     return HeldClaim(held, start.probe, chance)
+
+
+def is_short(held: Record, request: OperationRequest) -> bool:
+    """Whether less than half of the lease is left, so that it is renewed before anything runs."""
+    return held.lease_left is not None and held.lease_left * 2 < request.claimant.lease
 
 
 def _replay_or_refuse(request: OperationRequest, decision: Replay | Refuse) -> Flow[Outcome[Any]]:
@@ -348,24 +354,36 @@ def settle(
     request: OperationRequest, operation: Operation, held: Record, version: bytes, value: Any
 ) -> Flow[Outcome[Any]]:
     """Store the result and end the claim. If the result cannot be stored, store that it happened."""
-    kept = _encode_result(request, value)
-    write = record.settle(
-        held,
-        version=version,
-        replay=request.terms.retain,
-        forget=request.terms.forget,
-        codec=kept.codec,
-        result=kept.data,
-        relaxed=request.terms.relaxed_settle,
-    )
+    kept, write = settling(request, held, version, value)
     stored = yield from finish_claim(request, held, write, operation, value)
     if stored.codec is None:
         yield from emit_event(request, EventType.NOT_REPLAYABLE, stored)
         return Outcome(value, False, stored.first_at, stored.attempt, stored.fence, False)
     if request.listening:
         yield from emit_event(request, EventType.SETTLED, stored)
-    # Through the codec, so that the first result and every replay are equal.
-    return Outcome(decode(kept, request.restore), False, stored.first_at, stored.attempt, stored.fence)
+    return settled_outcome(request, kept, stored)
+
+
+def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[Encoded, Write]:
+    """A value as it is stored, and the record that stores it."""
+    kept, terms = _encode_result(request, value), request.terms
+    write = record.settle(
+        held,
+        version=version,
+        replay=terms.retain,
+        forget=terms.forget,
+        codec=kept.codec,
+        result=kept.data,
+        relaxed=terms.relaxed_settle,
+    )
+    return kept, write
+
+
+def settled_outcome(request: OperationRequest, kept: Encoded, stored: Record) -> Outcome[Any]:
+    """What the first caller is told: its value through the codec, so that it equals every replay."""
+    value = decode(kept, request.restore)
+    told = (value, False, stored.first_at, stored.attempt, stored.fence, True, False, None)
+    return new_tuple(Outcome, told)  # type: ignore[no-any-return]
 
 
 def _encode_result(request: OperationRequest, value: Any) -> Encoded:
@@ -386,7 +404,7 @@ def _unremembered(
     """`remember` says that this result is not to be stored, because nothing happened: release the key."""
     write = record.release(held, version=version, forget=request.terms.remember_release)
     stored = yield from finish_claim(request, held, write, operation, value)
-    yield from emit_event(request, EVENT_TYPE_OF_STATE[stored.state], stored, "the answer is not one to remember")
+    yield from emit_event(request, EVENT_TYPE_OF_STATE[stored.state], stored, "this result is not one to remember")
     return Outcome(value, False, stored.first_at, stored.attempt, stored.fence, False)
 
 

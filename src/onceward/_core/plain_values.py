@@ -58,7 +58,7 @@ def _type_name(value: object) -> str:
 
 def _advice(value: object) -> str:
     if isinstance(value, type) or callable(value):
-        return "pass the data that it stands for, not code"
+        return "pass the data it stands for, not code"
     if hasattr(type(value), "__next__") or hasattr(type(value), "__iter__"):
         return "pass a list of its items"
     return "pass its identifying fields as a dict, a str or an int"

@@ -39,6 +39,7 @@ from onceward._core.record_types import PeekResult as PeekResult
 from onceward._core.record_types import PutResult as PutResult
 from onceward._core.record_types import Record as Record
 from onceward._core.record_types import Write as Write
+from onceward._core.record_types import new_tuple as new_tuple
 from onceward._core.record_types import record_from_claimant as record_from_claimant
 from onceward._core.record_types import record_from_write as record_from_write
 
@@ -251,40 +252,29 @@ def _check_known(record: Record) -> None:
 
 
 # The moves. Each returns the row to put in the place of the given one, or raises if its state does not allow that.
-# `Write` and `Record` are built by position, because one of each is made for every call.
+# `Write` and `Record` are built by `new_tuple`, because one of each is made for every call.
 
 
 def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> Write:
     """Absent, released, forgotten or lapsed -> claimed."""
-    over = start.over
-    again = over is not None and not (over.forget_left is not None and over.forget_left <= 0)
-    return Write(
-        claimant.id,
-        claimant.kind,
-        claimant.scope,
-        claimant.key,
-        claimant.operation,
-        claimant.family,
-        _CLAIMED,
-        claimant.guarantee,
-        1 if start.doubt else 0,
-        claimant.fingerprint,
-        version,
-        token,
-        1 if over is None else over.fence + 1,
-        over.attempt + 1 if over is not None and again else 1,
-        # A keyed downstream counts its time from the first request that may have arrived.
-        over.first_at if over is not None and start.doubt else NOW,
-        None,
-        claimant.lease,
-        None,
-        None,
-        None,
-        None,
-        None,
-        rise=True,
-        holder=None if claimant.holder is None else stamp_holder(claimant.holder, token, claimant.by_lease),
-    )
+    id, kind, scope, key, operation, family, guarantee, fingerprint, lease, _, _, holder, by_lease = claimant
+    over, doubt = start.over, start.doubt
+    fence, attempt, first_at = 1, 1, NOW
+    if over is not None:
+        fence = over.fence + 1
+        if over.forget_left is None or over.forget_left > 0:
+            attempt = over.attempt + 1
+        if doubt:  # A keyed downstream counts its time from the first request that may have arrived.
+            first_at = over.first_at
+    if holder is not None:
+        holder = stamp_holder(holder, token, by_lease)
+    # fmt: off
+    write: Write = new_tuple(Write, (
+        id, kind, scope, key, operation, family, _CLAIMED, guarantee, 1 if doubt else 0, fingerprint, version, token,
+        fence, attempt, first_at, None, lease, None, None, None, None, None, True, False, holder,
+    ))
+    # fmt: on
+    return write
 
 
 def settle(
@@ -300,8 +290,17 @@ def settle(
 ) -> Write:
     """Claimed -> settled. Without codec and error: it happened, and its result is not stored."""
     _must_hold(held, "settle")
-    ended = _next(held, _SETTLED, version, replay=replay, forget=forget, codec=codec, result=result, error=error)
-    return ended._replace(relaxed=True) if relaxed else ended
+    return _next(
+        held,
+        _SETTLED,
+        version,
+        replay=replay,
+        forget=forget,
+        codec=codec,
+        result=result,
+        error=error,
+        relaxed=relaxed,
+    )
 
 
 def settle_unclaimed(
@@ -450,35 +449,22 @@ def _next(
     codec: str | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
+    relaxed: bool = False,
 ) -> Write:
     """The row that follows `found`. Identity, fingerprint, fence and attempt stay; so does the token, unless given."""
-    return Write(
-        found.id,
-        found.kind,
-        found.scope,
-        found.key,
-        found.operation,
-        found.family,
-        state,
-        found.guarantee,
-        doubt,
-        found.fingerprint,
-        version,
-        found.token if token is None else token,
-        found.fence,
-        found.attempt,
-        found.first_at,
-        NOW if state == _SETTLED else found.settled_at,
-        None,
-        replay,
-        forget,
-        codec,
-        result,
-        error,
-        rise=False,
-        # Who ran it matters only while it runs, and while its outcome is unknown.
-        holder=found.holder if state in (_CLAIMED, _IN_DOUBT) else None,
-    )
+    (id, kind, scope, key, operation, family, _, guarantee, _, fingerprint, _, own, fence, attempt, first_at) = found[
+        :15
+    ]
+    # Who ran it matters only while it runs, and while its outcome is unknown.
+    holder = found.holder if state in (_CLAIMED, _IN_DOUBT) else None
+    # fmt: off
+    write: Write = new_tuple(Write, (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version,
+        own if token is None else token, fence, attempt, first_at, NOW if state == _SETTLED else found.settled_at, None,
+        replay, forget, codec, result, error, False, relaxed, holder,
+    ))
+    # fmt: on
+    return write
 
 
 def belongs_to_another(found: Record | None, token: bytes) -> bool:

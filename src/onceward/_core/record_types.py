@@ -8,7 +8,13 @@ a purge did. What records mean is decided in `record.py`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+new_tuple: Final[Any] = tuple.__new__
+"""
+Builds a tuple of a type from all its fields in order, as in `new_tuple(Write, (...))`: a tenth of the time of
+`Write(...)`, which is a Python function with as many parameters. For what is made several times in every call.
+"""
 
 NOW = 0
 """In a `Write`, an instant of 0 means: the store's clock at the moment of writing."""
@@ -143,37 +149,31 @@ class Selection(NamedTuple):
     kind: str | None = None
     unsettled: bool = False
     """Only claimed and in-doubt records."""
+    family: bytes | None = None
+    """Only records of this family, by its index. A store may leave this out of account: whoever asks looks again."""
+    before: bytes = b""
+    """Only ids less than this one; empty: all. A store may leave it out of account, too."""
+
+
+FIXED_BY_CLAIM: Final = (
+    *("kind", "scope", "key", "operation", "family", "guarantee", "fingerprint", "fence", "attempt", "first_at"),
+)
+"""The fields that stay as a claim has written them, until the next claim: whoever ends or renews it carries them on."""
 
 
 def record_from_write(write: Write, *, now: int, fence: int) -> Record:
     """What a store reads back right after `write` landed at its time `now` (microseconds) with that fence."""
-    first_at = write.first_at or now
-    return Record(
-        write.id,
-        write.kind,
-        write.scope,
-        write.key,
-        write.operation,
-        write.family,
-        write.state,
-        write.guarantee,
-        write.doubt,
-        write.fingerprint,
-        write.version,
-        write.token,
-        fence,
-        write.attempt,
-        first_at,
-        now if write.settled_at == NOW else write.settled_at,
-        now - first_at,
-        write.lease,
-        write.replay,
-        write.forget,
-        write.codec,
-        write.result,
-        write.error,
-        write.holder,
-    )
+    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
+    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, _, _, holder) = write[12:]
+    first_at = first_at or now
+    # fmt: off
+    landed: Record = new_tuple(Record, (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+        first_at, now if settled_at == NOW else settled_at, now - first_at, lease, replay, forget, codec, result, error,
+        holder,
+    ))
+    # fmt: on
+    return landed
 
 
 def record_from_claimant(claimant: Claimant, *, first_at: int, attempt: int, fence: int) -> Record:

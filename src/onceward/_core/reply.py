@@ -44,7 +44,7 @@ class Reply(NamedTuple):
             body = dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
             raise ResultInvalid(
-                f"this answer is not JSON ({error}); give it plain data, or Reply(status, ...)"
+                f"this result is not JSON ({error}); give it plain data, or Reply(status, ...)"
             ) from error
         others = ((name.lower(), text) for name, text in (headers or {}).items())
         return cls(status, (("content-type", "application/json"), *others), body)
@@ -85,11 +85,13 @@ def _read_head(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
     try:
         found = parse_json(head)
     except Exception as error:
-        raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record") from error
+        raise ResultInvalid(
+            "this stored HTTP response does not begin with a status and headers: look at the record"
+        ) from error
     match found:
         case [int(status), [*headers]] if type(status) is int and 100 <= status <= 999:
             return status, tuple(map(_header, headers))
-    raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record")
+    raise ResultInvalid("this stored HTTP response does not begin with a status and headers: look at the record")
 
 
 _known_head = lru_cache(maxsize=HEADS_REMEMBERED)(_read_head)
@@ -99,4 +101,4 @@ def _header(found: object) -> tuple[str, str]:
     match found:
         case [str(name), str(value)] if _NAME.fullmatch(name) and _VALUE.fullmatch(value):
             return name, value
-    raise ResultInvalid("a stored HTTP answer has something that is no header: look at the record")
+    raise ResultInvalid("this stored HTTP response has an invalid header: look at the record")

@@ -190,7 +190,7 @@ class _Planner:
 
     def _type_variable(self, variable: TypeVar) -> _Plan:
         if self._known:
-            raise _cannot_restore(variable, "its class was used without saying what it stands for, as in Page[Item]")
+            raise _cannot_restore(variable, "its class needs its parameter, as in Page[Item]")
         return _ANYTHING  # A generic function: its caller knows the type, its declaration does not.
 
     def _named_type(self, annotation: Any, origin: Any) -> _Plan:
@@ -310,7 +310,7 @@ def _placed(place: str | int, restore: Restorer | None, value: object) -> object
 
 def _expect(kind: type[Any], value: object) -> Any:
     if type(value) is not kind:
-        raise _Misfit(f"{_found(value)} stands where {JSON_NAMES[kind]} should")
+        raise _Misfit(f"{_found(value)} was found where {JSON_NAMES[kind]} was expected")
     return value
 
 

@@ -111,7 +111,7 @@ def unreadable_error(data: bytes | None) -> OncewardError:
     except SealBroken as broken:
         return broken
     return SealKeyMissing(
-        f"this value was stored sealed, under key {key_id}, and nothing here opens it: give the gate seal=Sealed(...) "
+        f"this value is sealed with key {key_id}, which was not given here. Give the gate seal=Sealed(...) "
         "with that key (a command: --seal-keys FILE)"
     )
 
@@ -134,7 +134,7 @@ def _parse(data: bytes) -> _Parts:
     end = _KEY_ID_AT + data[_KEY_ID_AT - 1] if len(data) >= _KEY_ID_AT else 0
     key_id = data[_KEY_ID_AT:end]
     if not data.startswith(MAGIC) or not key_id or len(data) <= end or not key_id.isascii():
-        raise SealBroken("a stored value that should be sealed is damaged: it was cut off, or overwritten")
+        raise SealBroken("a sealed value is damaged: it was cut short or overwritten")
     return _Parts(data[_KEY_ID_AT - 2 : _KEY_ID_AT - 1], key_id.decode("ascii"), bytes(data[end:]))
 
 
@@ -169,9 +169,9 @@ def open_value(seal: Seal, data: bytes, context: SealContext, where: str) -> byt
 
 def _broken(where: str) -> SealBroken:
     return SealBroken(
-        f"a stored value of {where} does not open in its place: it was changed, or moved there from another row, scope "
-        "or attempt. Nothing was run and nothing is returned. Restore the row from a backup, or find out who writes to "
-        "the store; to decide it by hand, erase the record once you know whether the operation happened"
+        f"a stored value of {where} cannot be opened: it was changed, or copied from another row, "
+        "scope or attempt. Nothing was run or returned. Restore the row from a backup, and find out who else "
+        "writes to the store. To decide by hand, erase the record once you know whether the operation happened"
     )
 
 
@@ -272,8 +272,8 @@ class Sealer:
             MAGIC,
             SealBroken(
                 f"a stored value of {where} is not sealed, and this gate reads sealed values only (sealed_only=True). "
-                "If it was stored before sealing was switched on, `onceward store reseal` seals it; if not, somebody "
-                "else writes to the store"
+                "If it was stored before sealing was switched on, `onceward store reseal` seals it; otherwise, "
+                "something else writes to the store"
             ),
         )
 

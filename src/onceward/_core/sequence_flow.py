@@ -40,7 +40,7 @@ def operate_in_sequence(request: OperationRequest, name: str, number: int) -> Fl
             found = yield Load("entry.load", entry_id(scope, name, number))
         if found is None or not record.is_settled(found) or _gone(found):
             raise SequenceForgotten(
-                f"number {number} ran before ({expected} is next), and its result is not stored any more. It will not "
+                f"number {number} ran before ({expected} is next), and its result is no longer stored. It will not "
                 "run again"
                 if number >= 1
                 else f"there is no number {number}: a sequence begins with 1"
@@ -116,7 +116,7 @@ def _next_of(mark: Record | None) -> int:
         return 1
     value = decode(Encoded(mark.codec, mark.result))
     if not isinstance(value, int):
-        raise SequenceForgotten("this sequence's mark is unreadable: look at its record")
+        raise SequenceForgotten("the counter of this sequence cannot be read: look at its record")
     return value
 
 

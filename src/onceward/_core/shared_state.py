@@ -16,7 +16,7 @@ from onceward._core.durations import SECOND
 from onceward._core.errors import StoreContended
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import MONOTONIC, RANDOM_BYTES, Flow, Load, Put
-from onceward._core.keys import record_id
+from onceward._core.keys import kind_family, record_id
 from onceward._core.record import NOW, Guarantee, Record, State, Write, shown_state
 from onceward._core.token_bucket import BudgetRule, TokenBucket
 
@@ -198,7 +198,7 @@ def shared_write(
         scope=shared.scope,
         key=shared.name,
         operation=shared.kind,
-        family=None,
+        family=kind_family(shared.kind),
         state=State.SETTLED.value,
         guarantee=Guarantee.REPEATABLE.value,
         doubt=0,

@@ -93,8 +93,8 @@ class Cadence:
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 2 <= self.size <= SIZE_MAX:
             raise ConfigurationError(
-                f"a cadence's size is a whole number of items, 2 to {SIZE_MAX:,}: one at a time is a send per event, "
-                "and without a limit a batch grows until it times out; 100 is a good start"
+                f"a cadence's size is a whole number of items, 2 to {SIZE_MAX:,}: with 1 there is a request for "
+                "every event, and without a limit a batch grows until it times out. 100 is a good start"
             )
         seconds = microseconds(self.seconds, "a cadence's seconds") / SECOND
         if seconds > SECONDS_MAX:
@@ -168,8 +168,8 @@ def draft_item(place: SpoolSettings, reference: str, key: str, data: Mapping[str
         raise RequestInvalid(f"the item cannot be kept: {str(error).removeprefix('result.data.')}") from None
     if len(content) > ITEM_BYTES_MAX:
         raise RequestInvalid(
-            f"the item has {len(content):,} bytes, and the limit is {ITEM_BYTES_MAX:,}: store the large part elsewhere "
-            "and emit where it is"
+            f"the item has {len(content):,} bytes, and the limit is {ITEM_BYTES_MAX:,}: store the large part "
+            "elsewhere and emit a reference to it"
         )
     return ItemDraft(_item(key, content), _claimant(place, key, fingerprint_canonical(data)), content)
 
@@ -344,8 +344,8 @@ class SpoolQueue:
             aside = f", {self.given_up:,} of them given up" if self.given_up else ""
             raise SpoolFull(
                 f"{self.used:,} items are in the spool{aside}, and spool_max is {self.room:,}: slow down, and emit the "
-                "same item again later. If nothing is being sent, see why (flush() says); resume() takes up what was "
-                "given up",
+                "same item again later. If nothing is being sent, flush() says why; resume() sends items "
+                "again that were given up",
                 retry_after_seconds=self.cadence.seconds,
             )
         self.under_way += 1

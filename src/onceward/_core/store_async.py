@@ -28,6 +28,10 @@ class AsyncStore(Protocol):
         trip. A put that is sent again after its answer was lost does not land twice: what stands there then has
         the write's own version, and the caller recognises it. With `expect` given and no row there: not landed,
         and `record` is None.
+
+        A write whose fence does not rise follows the record that it replaces: what a claim fixes (kind, scope, key,
+        operation, family, guarantee, fingerprint, fence, attempt, first_at) is what stands there, so a store need not
+        write that again. One that rises may change every field.
         """
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Awaitable[PutResult]:

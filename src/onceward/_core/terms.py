@@ -130,6 +130,14 @@ class Terms:
         return self.retain if self.after_expiry == "run" else self.tombstone
 
 
+def remembers_always(remember: Remember, value: object) -> bool:
+    """
+    Whether a returned value is stored, known without a question. A function is asked once, by the flow, unless it has
+    an attribute `always`: values of exactly this type are stored.
+    """
+    return not callable(remember) or type(value) is getattr(remember, "always", None)
+
+
 DEFAULT_TERMS = Terms()
 
 DURATIONS = {
@@ -165,7 +173,7 @@ def apply_options(base: Terms, changes: Mapping[str, Any]) -> Terms:
     if not LEASE_FLOOR <= terms.lease <= LEASE_CEILING:
         raise ConfigurationError("a lease is between a millisecond and a day; a longer job renews its lease")
     if terms.lease_max > LEASE_CEILING:
-        raise ConfigurationError("lease_max is at most a day: a claim that nobody can ever end is not a claim")
+        raise ConfigurationError("lease_max is at most a day")
     if terms.lease_max < terms.lease:
         raise ConfigurationError("lease_max is how long a claim may hold in all, so it cannot be less than lease")
     if terms.guarantee == Guarantee.KEYED and terms.keyed_for <= terms.lease:
@@ -182,7 +190,7 @@ def apply_options(base: Terms, changes: Mapping[str, Any]) -> Terms:
     composed = resilience_of(terms.retry, terms.breaker, terms.budget)
     if composed is not None and terms.guarantee == Guarantee.ATOMIC and (composed.repeats or terms.settle != "inside"):
         raise ConfigurationError(
-            "an atomic effect lives in one transaction, which a retry cannot begin anew: put the policy, the breaker "
+            "an atomic effect lives in one transaction, which a retry cannot restart: put the policy, the breaker "
             "or the budget around the whole transaction"
         )
     return terms

@@ -79,7 +79,7 @@ def ratio_rule(ratio: float, burst: float) -> BudgetRule:
         raise ConfigurationError("ratio is the share of retries in the traffic: more than 0, at most 1 (0.1 is usual)")
     if isinstance(burst, bool) or not isinstance(burst, int | float) or burst < 1:
         raise ConfigurationError(
-            "burst is how many retries may come at once: at least 1, or none would ever be allowed"
+            "burst is how many retries are allowed at once. It must be at least 1, or no retry would ever be allowed"
         )
     return BudgetRule(capacity=burst, deposit=ratio)
 

@@ -56,14 +56,15 @@ def tool_call_key(call: Any) -> str:
     place = _PLACES.get(kind) if isinstance(kind, str) else None
     if place is None:
         raise KeyInvalid(
-            f"that is no tool call (a {type(call).__name__} of the type {str(kind)[:40]!r}). Pass a block of the "
+            f"that is not a tool call (a {type(call).__name__} of the type {str(kind)[:40]!r}). Pass a block of the "
             f"response's content, or one of its tool_calls; known types are {', '.join(sorted(_PLACES))}"
         )
     id = _member(found, place)
     if id is None or id == "":
         raise KeyMissing(
-            f"the tool call has no {place}: a part of a stream, or a provider that gives none. Wait until the call is "
-            "complete, and store it before running the tool; or let AgentGate of onceward.agents make the key"
+            f"the tool call has no {place}: it is part of a stream, or its provider sends no ids. Wait until "
+            "the call is complete, and store it before running the tool; or let AgentGate of onceward.agents make the "
+            "key"
         )
     return check_key(id)
 

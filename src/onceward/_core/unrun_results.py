@@ -44,6 +44,13 @@ def checked_result(returned: Returned) -> Returned | Raised:
     return returned
 
 
+def may_be_unrun(value: Any) -> bool:
+    """Whether this could be work that has not been done, so that `checked_result` must judge it."""
+    return type(value) not in DATA and (
+        isinstance(value, GeneratorType | AsyncGeneratorType) or inspect.isawaitable(value)
+    )
+
+
 def refuse_generator(fn: Any, name: str) -> None:
     """A generator function does nothing when it is called, so a gate would record what never ran."""
     if is_generator(fn):
@@ -91,14 +98,14 @@ def _what(value: Any) -> str:
 
 def _not_begun(value: Any) -> str:
     return (
-        f"the function returned {_what(value)} that was not begun, so its work was not done, and the key is free "
-        "again. Do the work inside the function: run the generator to its end, or await the coroutine (under "
+        f"the function returned {_what(value)} that was never started, so its work was not done, and the key "
+        "is free again. Do the work inside the function: run the generator to its end, or await the coroutine (under "
         "AsyncGate), and return the result"
     )
 
 
 def _half_done(value: Any) -> str:
     return (
-        f"the function returned {_what(value)} that was begun and has not ended, so nobody knows how much of its work "
-        "is done. Run it to its end inside the function, and return the result"
+        f"the function returned {_what(value)} that was started but not finished, so nobody knows how much of "
+        "its work is done. Run it to its end inside the function, and return the result"
     )

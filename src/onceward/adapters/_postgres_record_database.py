@@ -52,17 +52,17 @@ class PostgresRecordDatabase:
         self.name = store.target.name
         self.lock_timeout = store.target.lock_timeout
         self._store: Any = store
-        self._identity: tuple[Any, ...] | None = None
-        """Of the store's database; whoever awaits has it from `load_identity`."""
+        self.known_address: tuple[Any, ...] | None = store.known_identity
+        """Which database this is, if somebody has asked before; whoever awaits has it from `load_identity`."""
 
     async def load_identity(self) -> None:
         """Learn from an awaiting store which database it is in."""
-        self._identity = await self._store.identify()
+        self.known_address = await self._store.identify()
 
     @property
     def address(self) -> tuple[Any, ...]:
         """Which database this is. Asking makes the tables if they are not there."""
-        known: tuple[Any, ...] = self._identity or self._store.identity
+        known: tuple[Any, ...] = self.known_address or self._store.identity
         return known
 
     def check(self, cursor: Any) -> None:

@@ -11,9 +11,10 @@ DROP or an ALTER, and what was used least when there is too much; so it has to k
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -21,8 +22,9 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg.abc import Transformer as AnyTransformer
 from psycopg.adapt import Transformer
-from psycopg.generators import execute, fetch_many, send
+from psycopg.generators import execute, send
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.waiting import Wait
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
@@ -43,9 +45,21 @@ _TYPES = {**rows.TYPES, "lock_timeout": "text"}
 _UTF8, _NO_ENCODING = b"UTF8", b"SQL_ASCII"
 _KEPT_IN = "_prepared"
 """Where psycopg remembers what it has prepared. Not documented; if it moves, nothing of ours is prepared."""
+# libpq's numbers, compared several times for each call: to ask an enumeration for a member takes longer.
+_FINE = frozenset(map(int, (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)))
+_CONNECTED, _NO_PIPELINE = int(ConnStatus.OK), int(PipelineStatus.OFF)
+_ACTIVE, _BINARY = int(TransactionStatus.ACTIVE), int(Format.BINARY)
+_SYNC, _READABLE = int(ExecStatus.PIPELINE_SYNC), Wait.R
 _numbers = count()
-_loaders: weakref.WeakKeyDictionary[Connection, AnyTransformer] = weakref.WeakKeyDictionary()
-"""Each made without its connection: it would keep that alive. It reads UTF-8 then."""
+_HAS_PIPELINES = psycopg.Pipeline.is_supported()
+
+
+class _OfThread(threading.local):
+    loader: AnyTransformer
+    """Made without a connection, so it reads UTF-8. No other connection has its turn while it reads."""
+
+
+_of_thread = _OfThread()
 
 
 class PreparableStatement(NamedTuple):
@@ -90,10 +104,8 @@ class SendRollback(NamedTuple):
     sql: bytes
 
 
-class _Step(NamedTuple):
-    send: Callable[..., None]
-    arguments: Sequence[Any]
-    answered: Callable[[Any], None] | None
+_Step: TypeAlias = tuple[Callable[..., None], Sequence[Any], bool, Callable[[], None] | None]
+"""How something is sent, with which arguments, whether its rows are an answer, and what is to be noted when it is."""
 
 
 def exchange(
@@ -106,24 +118,38 @@ def exchange(
     """
     listener = NoticeListener()
     connection.add_notice_handler(listener)
+    pgconn = connection.pgconn
     try:
         if isinstance(effect, SendRollback):
             yield from _undo(connection, effect)
             return
-        steps = _steps(connection, effect, answers)
-        if len(steps) > 1 and psycopg.Pipeline.is_supported():
-            yield from _together(connection, steps)
-        else:
-            yield from _one_by_one(connection, steps)
+        as_we_spell = _is_utf8(pgconn)
+        steps = _steps(connection, effect, as_we_spell)
+        together = len(steps) > 1 and _HAS_PIPELINES
+        results = yield from _sent_together(pgconn, steps) if together else _sent_one_by_one(pgconn, steps)
+        for (_, _, answered, noted), result in zip(steps, results, strict=False):
+            if result.status not in _FINE:
+                check_result(
+                    result, connection.info.encoding
+                )  # To ask for the encoding takes longer than all the rest.
+            if answered:
+                answers.append(load_rows(result, _loader(connection, as_we_spell)) if result.ntuples else [])
+            elif noted is not None:
+                noted()
+        if len(results) < len(steps):
+            raise psycopg.OperationalError("the connection was lost before everything was answered")
         listener.check()
     finally:
-        _leave_pipeline(connection.pgconn)
+        _leave_pipeline(pgconn)
         connection.remove_notice_handler(listener)
 
 
 def _undo(connection: Connection, effect: SendRollback) -> Generator[Any, Any, None]:
     """Not through a cursor: psycopg would prepare a rollback, too, and drop things only the first time it sees one."""
-    yield from _one_by_one(connection, [_Step(connection.pgconn.send_query_params, (effect.sql, None), None)])
+    [result] = yield from _sent_one_by_one(
+        connection.pgconn, [(connection.pgconn.send_query_params, (effect.sql, None), False, None)]
+    )
+    check_result(result, connection.info.encoding)
     kept: Any = getattr(connection, _KEPT_IN, None)
     if hasattr(kept, "maintain_gen") and kept.clear():
         yield from kept.maintain_gen(connection)
@@ -144,32 +170,26 @@ def _names(connection: Connection) -> _Names | None:
     return getattr(getattr(connection, _KEPT_IN, None), "_names", None)
 
 
-def _steps(connection: Connection, effect: SendStatements, answers: list[Any]) -> list[_Step]:
+def _steps(connection: Connection, effect: SendStatements, as_we_spell: bool) -> list[_Step]:
     pgconn = connection.pgconn
     names = _names(connection)
-    as_we_spell = _is_utf8(pgconn)
     steps: list[_Step] = []
     if effect.opening is not None:
-        steps.append(_Step(pgconn.send_query_params, (effect.opening, None), None))
-
-    def answered(result: Any) -> None:
-        answers.append(_rows(connection, result, as_we_spell))
-
+        steps.append((pgconn.send_query_params, (effect.opening, None), False, None))
     for (sql, formats, texts, prefix), values in effect.statements:
         if not as_we_spell:
             values = _reencoded(values, texts, connection.info.encoding)
         if names is None or not prefix:
-            arguments = (sql, values or None, None, formats or None, Format.BINARY)
-            steps.append(_Step(pgconn.send_query_params, arguments, answered))
+            steps.append((pgconn.send_query_params, (sql, values or None, None, formats or None, _BINARY), True, None))
             continue
         key = (sql, ())
         name = names.get(key)
         if name is None:
             name = prefix + b"%d" % next(_numbers)
-            steps.append(_Step(pgconn.send_prepare, (name, sql), _keeping(names, key, name)))
+            steps.append((pgconn.send_prepare, (name, sql), False, partial(names.__setitem__, key, name)))
         else:
             names.move_to_end(key)
-        steps.append(_Step(pgconn.send_query_prepared, (name, values, formats, Format.BINARY), answered))
+        steps.append((pgconn.send_query_prepared, (name, values, formats, _BINARY), True, None))
     return steps
 
 
@@ -185,10 +205,6 @@ def would_garble_text(connection: Connection) -> bool:
     return status_of(b"client_encoding") == _NO_ENCODING and status_of(b"server_encoding") not in (_UTF8, _NO_ENCODING)
 
 
-def _keeping(names: _Names, key: tuple[bytes, tuple[int, ...]], name: bytes) -> Callable[[Any], None]:
-    return lambda _: names.__setitem__(key, name)
-
-
 def _reencoded(values: Sequence[Value], texts: Sequence[int], encoding: str) -> list[Value]:
     """Binary text is in the client's encoding, as any other is."""
     respelt = list(values)
@@ -198,32 +214,45 @@ def _reencoded(values: Sequence[Value], texts: Sequence[int], encoding: str) -> 
     return respelt
 
 
-def _one_by_one(connection: Connection, steps: Sequence[_Step]) -> Generator[Any, Any, None]:
+def _sent_one_by_one(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[Any]]:
+    """Send each when the one before is answered. The results, up to the first that is an error."""
+    results: list[Any] = []
     for step in steps:
-        step.send(*step.arguments)
-        results = yield from execute(connection.pgconn)
-        _take(connection, step, results[-1])
+        step[0](*step[1])
+        results.append((yield from execute(pgconn))[-1])
+        if results[-1].status not in _FINE:
+            break
+    return results
 
 
-def _together(connection: Connection, steps: Sequence[_Step]) -> Generator[Any, Any, None]:
-    results = yield from _results(connection.pgconn, steps)
-    for step, result in zip(steps, results, strict=False):
-        _take(connection, step, result)
-    if len(results) < len(steps):
-        raise psycopg.OperationalError("the connection was lost before everything was answered")
-
-
-def _results(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[Any]]:
+def _sent_together(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[Any]]:
     """Send all at once. As many results as came before the connection was lost."""
     results: list[Any] = []
+    is_busy, get_result, is_between = pgconn.is_busy, pgconn.get_result, False
     try:
         pgconn.enter_pipeline_mode()
         for step in steps:
-            step.send(*step.arguments)
+            step[0](*step[1])
         pgconn.pipeline_sync()
-        yield from send(pgconn)
-        for _ in range(len(steps) + 1):  # The last one answers the sync.
-            results += yield from fetch_many(pgconn)
+        if pgconn.flush():
+            yield from send(pgconn)
+        while True:
+            while is_busy():
+                if (yield _READABLE):
+                    pgconn.consume_input()
+            result = get_result()
+            if result is None:  # It separates the answers of two statements.
+                if is_between:
+                    return results  # There are no more.
+                is_between = True
+                continue
+            if result.status == _SYNC:
+                break
+            is_between = False
+            results.append(result)
+        while (notified := pgconn.notifies()) is not None:
+            if pgconn.notify_handler:
+                pgconn.notify_handler(notified)
     except psycopg.DatabaseError:
         if all(result.status != ExecStatus.FATAL_ERROR for result in results):
             raise  # Else the server has said why, before it hung up.
@@ -234,34 +263,23 @@ def _results(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[An
 
 def _leave_pipeline(pgconn: Any) -> None:
     """Out of pipeline mode. A connection with answers still on their way is of no use to anybody: close it."""
-    if pgconn.status != ConnStatus.OK:
+    if pgconn.status != _CONNECTED:
         return
     try:
-        if pgconn.pipeline_status != PipelineStatus.OFF:
+        if pgconn.pipeline_status != _NO_PIPELINE:
             pgconn.exit_pipeline_mode()
     except psycopg.Error:
         pgconn.finish()
     else:
-        if pgconn.transaction_status == TransactionStatus.ACTIVE:
+        if pgconn.transaction_status == _ACTIVE:
             pgconn.finish()
-
-
-def _take(connection: Connection, step: _Step, result: Any) -> None:
-    check_result(result, connection.info.encoding)
-    if step.answered is not None:
-        step.answered(result)
-
-
-def _rows(connection: Connection, result: Any, as_we_spell: bool) -> list[Any]:
-    if not result.ntuples:
-        return []
-    return load_rows(result, _loader(connection, as_we_spell))
 
 
 def _loader(connection: Connection, as_we_spell: bool) -> AnyTransformer:
     if not as_we_spell:
         return Transformer(DEFAULT_CONVERSION._replace(connection=connection))
-    loader = _loaders.get(connection)
-    if loader is None:
-        loader = _loaders[connection] = Transformer(DEFAULT_CONVERSION)
-    return loader
+    try:
+        return _of_thread.loader
+    except AttributeError:
+        _of_thread.loader = Transformer(DEFAULT_CONVERSION)
+        return _of_thread.loader

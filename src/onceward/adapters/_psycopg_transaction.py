@@ -100,7 +100,7 @@ class PsycopgTransaction(Finishing):
         return self._run(self._statements.finish(write, expect))
 
     def commit(self) -> None:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         self._run(self._statements.commit())
 
     def rollback(self) -> bool:

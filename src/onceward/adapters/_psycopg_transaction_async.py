@@ -113,7 +113,7 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return await self._run(self._statements.finish(write, expect))
 
     async def commit(self) -> None:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         await self._run(self._statements.commit())
 
     async def rollback(self) -> bool:

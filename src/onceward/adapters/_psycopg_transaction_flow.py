@@ -38,11 +38,13 @@ from onceward.adapters._registry import NO_ENCODING, TRANSACTION_ENDED
 from onceward.adapters.record_database import TRANSACTION_FAILED
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_error
-from onceward.stores._postgres_wire import Value, int8, put_values
+from onceward.stores._postgres_wire import Value, ending_values, int8, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
 
+_IDLE, _ACTIVE = int(TransactionStatus.IDLE), int(TransactionStatus.ACTIVE)
+_FAILED, _NO_PIPELINE = int(TransactionStatus.INERROR), int(PipelineStatus.OFF)
 _NO_SAVEPOINT = "3B001"
 NOT_LANDED, NOT_OURS = "22012", "2201F"
 """
@@ -65,11 +67,12 @@ STOP_UNLESS_OURS = ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() =
 STOP_UNLESS_LANDED = ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
 _OR_STOP = STOP_UNLESS_OURS + STOP_UNLESS_LANDED
 """Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
-_CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
+_CLAIM = rows.claim_or_row_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
-END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
-_ENDINGS = frozenset((END_FRESH, END))
+END_OVER = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+END = rows.end_statement(_OR_STOP)
+"""An ending with claim="last": of a key under which nothing stood, or over what stood there. And that of a claim."""
 _PEEK = (
     b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
     b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
@@ -130,15 +133,16 @@ class PsycopgTransactionFlow:
         """Where the tables are: the function may change the search path."""
 
     @property
-    def _status(self) -> TransactionStatus:
-        return TransactionStatus(self._connection.pgconn.transaction_status)
+    def _status(self) -> int:
+        return self._connection.pgconn.transaction_status
 
     def begin(self) -> Flow[bool]:
         """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
-        if self._status == TransactionStatus.ACTIVE:
+        if self._status == _ACTIVE:
             raise IllegalMove(_BUSY)
         opens = check_connection(self._connection, "the record")
-        self._schema = (yield _IDENTIFY)[-1]  # Before anything else: it makes the tables if they are not there.
+        # Before anything else: to ask makes the tables if they are not there.
+        self._schema = (self._database.known_address or (yield _IDENTIFY))[-1]
         if not self._opened:
             self._unsent, self._xid, self._parted = True, None, False
         self._opened.append(TransactionLevel(None if opens else b"onceward_%d" % len(self._opened)))
@@ -161,10 +165,13 @@ class PsycopgTransactionFlow:
 
     def put(self, write: Write, expect: bytes | None) -> Flow[PutResult]:
         """Write a record in this transaction if its current version is `expect`."""
-        statement = self._put(_CLAIM if expect is None else _SWAP, write, expect)
+        statement = self._ours(_CLAIM if expect is None else _SWAP, self._values(write, expect))
         for _ in range(PUT_TRIES):
-            [[row]] = yield from self._send(statement)
-            result = rows.put_result_of(row, write, expect)
+            try:
+                [[row]] = yield from self._sent(statement)
+            except StatementFailed as failed:
+                raise self._meaning(failed) from failed.error
+            result = rows.landed_or_row(row, write) if expect is None else rows.put_result_of(row, write, expect)
             if result is not None:
                 if result.landed:
                     self._xid = row[-1]
@@ -188,7 +195,7 @@ class PsycopgTransactionFlow:
         """Put and commit in one round trip; if it does not land, roll back."""
         if self._has_ended():
             raise IllegalMove(TRANSACTION_ENDED)
-        ending = self._put(END_FRESH if expect is None else END, write, expect)
+        ending = self._end(write, expect)
         try:
             [[row], _] = yield from self._sent(ending, self._ending())
         except StatementFailed as failed:
@@ -198,7 +205,7 @@ class PsycopgTransactionFlow:
                 raise self._meaning(failed, committing=failed.number > 0) from failed.error
             return (yield from self._not_landed(write))
         self._opened.pop()
-        return PutResult(True, rows.put_result_of(row, write, expect).record)  # type: ignore[union-attr] # Else it stops.
+        return PutResult(True, rows.landed_record(write, *row[:3]))  # Else it stops.
 
     def _not_landed(self, write: Write) -> Flow[PutResult]:
         if not write.rise:
@@ -209,7 +216,7 @@ class PsycopgTransactionFlow:
         return PutResult(False, None)
 
     def commit(self) -> Flow[None]:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         if self._has_ended() and not self._unsent:
             raise IllegalMove(TRANSACTION_ENDED)
         try:
@@ -251,23 +258,23 @@ class PsycopgTransactionFlow:
             raise self._meaning(failed) from failed.error
 
     def _is_in_a_pipeline(self) -> bool:
-        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF and not self._is_closed()
+        return self._connection.pgconn.pipeline_status != _NO_PIPELINE and not self._is_closed()
 
     def _is_closed(self) -> bool:
         return self._connection.closed
 
     def _has_ended(self) -> bool:
         """Whether the function has ended the transaction, or has closed the connection normally."""
-        return self._status == TransactionStatus.IDLE or (self._connection.closed and not self._connection.broken)
+        return self._status == _IDLE or (self._connection.closed and not self._connection.broken)
 
     def _roll_back(self) -> Flow[bool]:
         """Roll back the transaction that we opened, or the one that the function has opened in its place."""
-        if self._status != TransactionStatus.IDLE:
+        if self._status != _IDLE:
             yield _ROLLBACK
         return self._xid is None or (yield from self._was_aborted(self._xid))
 
     def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
-        if self._status != TransactionStatus.IDLE:
+        if self._status != _IDLE:
             try:
                 yield _undo_to(savepoint)
             except StatementFailed as failed:
@@ -285,15 +292,25 @@ class PsycopgTransactionFlow:
         [[(was,)], _] = yield SendStatements((BoundStatement(_BECAME, [int8(xid)]), _COMMIT), b"BEGIN")
         return bool(was == "aborted")
 
-    def _put(self, sql: bytes, write: Write, expect: bytes | None) -> BoundStatement:
+    def _end(self, write: Write, expect: bytes | None) -> BoundStatement:
+        """The statement that ends an operation, or fails, so that the commit sent after it is not carried out."""
+        xid = None if self._xid is None else int8(self._xid)
+        if expect is None:
+            return self._ours(END_FRESH, [*self._values(write, None), xid])
+        if write.rise:
+            return self._ours(END_OVER, [*self._values(write, expect), xid])
+        return self._ours(END, [*self._values(write), expect, xid])
+
+    def _values(self, write: Write, *expect: bytes | None) -> list[Value]:
+        """The values of a put; without a version to expect, those of an ending of our own claim."""
         try:
-            values = put_values(write, expect, self._database.lock_timeout, relaxed=False)
+            if not expect:
+                return ending_values(write)
+            values = put_values(write, expect[0], self._database.lock_timeout, relaxed=False)
         except DRIVER_ERRORS as error:
             raise translate_error(error, self._database.name) from error
         del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
-        if sql in _ENDINGS:
-            values.append(None if self._xid is None else int8(self._xid))
-        return self._ours(sql, values)
+        return values
 
     def _ours(self, sql: bytes, values: Sequence[Value]) -> BoundStatement:
         """A statement about our tables, with its values."""
@@ -332,16 +349,16 @@ class PsycopgTransactionFlow:
 
 def check_connection(connection: Connection, what: str) -> bool:
     """Refuse a connection on which `what` cannot join the caller's rows; True if no transaction has begun on it."""
-    if connection.pgconn.pipeline_status != PipelineStatus.OFF and not connection.closed:
+    if connection.pgconn.pipeline_status != _NO_PIPELINE and not connection.closed:
         raise ConfigurationError(
             "this connection is in pipeline mode, where errors arrive late; end connection.pipeline() before this"
         )
     if would_garble_text(connection):
         raise ConfigurationError(NO_ENCODING)
-    status = TransactionStatus(connection.pgconn.transaction_status)
-    if status == TransactionStatus.INERROR:
+    status = connection.pgconn.transaction_status
+    if status == _FAILED:
         raise IllegalMove(TRANSACTION_FAILED)
-    opens = status == TransactionStatus.IDLE
+    opens = status == _IDLE
     if opens and connection.autocommit:
         raise ConfigurationError(
             f"this connection is in autocommit, so {what} would commit alone; use connection.transaction(), or a "
@@ -356,13 +373,16 @@ def _undo_to(savepoint: bytes) -> SendRollback:
 
 def _begin_statement(connection: Connection) -> bytes:
     """The BEGIN for the connection's settings: isolation level, read only, deferrable."""
+    level, read_only, deferrable = connection.isolation_level, connection.read_only, connection.deferrable
+    if level is None and read_only is None and deferrable is None:
+        return b"BEGIN"
     words = ["BEGIN"]
-    if connection.isolation_level is not None:
-        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(connection.isolation_level).name.replace('_', ' ')}")
-    if connection.read_only is not None:
-        words.append("READ ONLY" if connection.read_only else "READ WRITE")
-    if connection.deferrable is not None:
-        words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    if level is not None:
+        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(level).name.replace('_', ' ')}")
+    if read_only is not None:
+        words.append("READ ONLY" if read_only else "READ WRITE")
+    if deferrable is not None:
+        words.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
     return " ".join(words).encode()
 
 
@@ -379,7 +399,7 @@ def postgres_database_of(store: object, gate: str) -> PostgresRecordDatabase:
 
 def transaction_has_ended(connection: Connection) -> bool:
     """Whether the caller's transaction is over."""
-    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return connection.closed or connection.pgconn.transaction_status == _IDLE
 
 
 def statement_failure(

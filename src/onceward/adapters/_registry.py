@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from onceward._core.capabilities import OwnTables, capabilities_of
 from onceward._core.errors import ConfigurationError
@@ -36,13 +37,24 @@ NO_ENCODING = (
     "SET client_encoding = 'UTF8'"
 )
 STATEMENT_IN_PROGRESS = (
-    "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
+    "one of your statements has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
     "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
 )
 
 
 def find_adapter(connection: Any) -> Any:
     """The module that knows this kind of connection."""
+    found = _found.get(type(connection))
+    if found is None:
+        found = _found[type(connection)] = _find(connection)
+    return found
+
+
+_found: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
+"""What was found for a type of connections."""
+
+
+def _find(connection: Any) -> Any:
     for base in type(connection).__mro__:
         module = ADAPTERS.get(base.__module__.partition(".")[0])
         if module is not None:

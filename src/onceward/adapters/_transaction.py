@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from onceward._core.caller_transaction import CallerTransaction, Finishing
-from onceward._core.capabilities import OwnTables, capabilities_of
+from onceward._core.capabilities import OwnTables, TransactionJoiner, capabilities_of
 from onceward._core.errors import IllegalMove
-from onceward._core.flow import Finish
-from onceward._core.record import PutResult
+from onceward._core.record import PutResult, Write
 from onceward.adapters._registry import TRANSACTION_ENDED, find_adapter, store_with_tables, unwrapped_store
 from onceward.runtime import failpoints
 from onceward.stores.tables.sql_steps import SqlSteps
@@ -21,7 +20,11 @@ T = TypeVar("T")
 
 def join(connection: Any, store: object) -> CallerTransaction:
     """The adapter for this connection under a `Gate`; refused unless it is open on the gate's own database."""
-    joins = capabilities_of(store).joins
+    return join_by(capabilities_of(store).joins, connection, store)
+
+
+def join_by(joins: TransactionJoiner | OwnTables | None, connection: Any, store: object) -> CallerTransaction:
+    """The same, for a gate that knows already how its store joins a connection."""
     if joins is not None and not isinstance(joins, OwnTables):
         return joins.join(connection)
     joined: CallerTransaction = find_adapter(connection).join(connection, unwrapped_store(joins, store))
@@ -42,11 +45,11 @@ def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
 # What an adapter need not have.
 
 
-def finish(joined: CallerTransaction, effect: Finish) -> PutResult:
+def finish(joined: CallerTransaction, write: Write, expect: bytes | None) -> PutResult:
     """Put and commit; if it does not land, roll back."""
     if isinstance(joined, Finishing):
-        return joined.finish(effect.write, effect.expect)
-    result = joined.put(effect.write, effect.expect)
+        return joined.finish(write, expect)
+    result = joined.put(write, expect)
     failpoints.hit("commit.before")
     if result.landed:
         joined.commit()

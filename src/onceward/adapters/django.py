@@ -191,7 +191,7 @@ class DjangoTransaction:
             return self._database.extend(cursor, family, replay, forget)
 
     def commit(self) -> None:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         entered = self._opened[-1]
         try:
             with self._translated():

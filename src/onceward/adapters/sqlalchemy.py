@@ -4,7 +4,7 @@ Atomic mode on SQLAlchemy: `Session` and `Connection` under a `Gate`, `AsyncSess
 
 A session that has not begun is begun and committed by us. Once it has begun, even by its autobegin at a SELECT, a
 savepoint is used and the caller commits: what others began is never committed for them. A savepoint is set in either
-case: if it is gone later, somebody else has ended the transaction.
+case: if it is gone later, something else has ended the transaction.
 
 Everything is written for blocking callers; SQLAlchemy runs it under asyncio (`run_sync`).
 """
@@ -191,7 +191,7 @@ class SqlalchemyTransaction:
 
     def commit(self) -> None:
         """
-        Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it.
+        Commit what the last `begin` opened; `IllegalMove` if something else has ended it.
 
         A session is flushed first: if that violates a constraint, everything is undone.
         """
@@ -319,7 +319,7 @@ class AsyncSqlalchemyTransaction:
         return await self._run(self._joined.extend, family, replay, forget)
 
     async def commit(self) -> None:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         await self._run(self._joined.commit)
 
     async def rollback(self) -> bool:

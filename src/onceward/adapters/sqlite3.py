@@ -128,7 +128,7 @@ class Sqlite3Transaction:
             return extend(self._connection.cursor(), family, replay, forget, self._environment.wall_us())
 
     def commit(self) -> None:
-        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
+        """Commit what the last `begin` opened; `IllegalMove` if something else has ended it."""
         name, opened = self._opened[-1]
         if not self._end(f"RELEASE {name}"):
             raise IllegalMove(TRANSACTION_ENDED)

@@ -2,32 +2,31 @@
 """
 `with gate.atomic(connection, key) as operation:` - the block form of atomic mode.
 
-The flow runs up to the point where it would call the function; the block is that function. Leaving the block resumes
-the flow.
+The operation goes up to the point where its function would be called; the block is that function. Leaving the block is
+its end.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
-from onceward._core.flow import Flow
-from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.operation import AtomicOperation
 from onceward._core.operation_flow import OperationRequest
 from onceward.gate.atomic_block_base import AtomicBlockBase
-from onceward.gate.effect_runner import EffectRunner
-from onceward.gate.paused_flow import resume_after_call
+from onceward.gate.atomic_line import AtomicLine
 
 
 class AtomicBlock(AtomicBlockBase):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]], performer: EffectRunner) -> None:
-        super().__init__(request, flow)
-        self._effect_runner = performer
+    def __init__(self, request: OperationRequest, line: AtomicLine) -> None:
+        super().__init__(request)
+        self._line = line
 
     def __enter__(self) -> AtomicOperation:
-        return self._begun(self._effect_runner.drive(self._opened()))
+        self._enter()
+        return self._begun(self._line.hold())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -36,7 +35,7 @@ class AtomicBlock(AtomicBlockBase):
             return False
         left = self._left(self._operation, error)
         try:
-            outcome = self._effect_runner.drive(resume_after_call(self._flow, left))
+            outcome = self._line.end(left)
         except BaseException as raised:
             if raised is error:
                 return False  # Let Python raise it again, with its own traceback.

@@ -2,33 +2,32 @@
 """
 `async with gate.atomic(connection, key) as operation:` - the block form of atomic mode.
 
-The flow runs up to the point where it would call the function; the block is that function. Leaving the block resumes
-the flow.
+The operation goes up to the point where its function would be called; the block is that function. Leaving the block is
+its end.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from onceward._core.colour import AWAITS
-from onceward._core.flow import Flow
-from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.operation import AtomicOperation
 from onceward._core.operation_flow import OperationRequest
 from onceward.gate.atomic_block_base import AtomicBlockBase, is_closing_awaited
-from onceward.gate.effect_runner import AsyncEffectRunner
-from onceward.gate.paused_flow import resume_after_call
+from onceward.gate.atomic_line_async import AsyncAtomicLine
 
 
 class AsyncAtomicBlock(AtomicBlockBase):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]], performer: AsyncEffectRunner) -> None:
-        super().__init__(request, flow)
-        self._effect_runner = performer
+    def __init__(self, request: OperationRequest, line: AsyncAtomicLine) -> None:
+        super().__init__(request)
+        self._line = line
 
     async def __aenter__(self) -> AtomicOperation:
-        return self._begun(await self._effect_runner.drive(self._opened()))
+        self._enter()
+        return self._begun(await self._line.hold())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -40,10 +39,10 @@ class AsyncAtomicBlock(AtomicBlockBase):
             if isinstance(error, GeneratorExit) and not is_closing_awaited():
                 # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is
                 # undone with its connection.
-                self._flow.close()  # of no colour
+                self._line.close()  # of no colour
                 return False
         try:
-            outcome = await self._effect_runner.drive(resume_after_call(self._flow, left))
+            outcome = await self._line.end(left)
         except BaseException as raised:
             if raised is error:
                 return False  # Let Python raise it again, with its own traceback.

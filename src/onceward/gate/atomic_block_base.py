@@ -10,37 +10,33 @@ from types import FrameType
 from typing import Any, Literal
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import CallFunction, Flow, Raised, Returned
+from onceward._core.flow import Raised, Returned
 from onceward._core.operation import AtomicOperation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import record_from_claimant
-from onceward.gate.paused_flow import pause_at_call
 from onceward.gate.running_operation import RunningOperation, enter_operation
 
 
 class AtomicBlockBase:
     """How a block begins, and what leaving it means, for both colours."""
 
-    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]]) -> None:
+    def __init__(self, request: OperationRequest) -> None:
         self._request = request
-        self._flow = flow
         self._entered = False
         self._operation: AtomicOperation | None = None
         self._running: RunningOperation | None = None
 
-    def _opened(self) -> Flow[CallFunction | Outcome[Any]]:
+    def _enter(self) -> None:
         if self._entered:
             raise ConfigurationError("an atomic block can be entered only once; call gate.atomic(...) for another")
         self._entered = True
-        return pause_at_call(self._flow)
 
-    def _begun(self, found: CallFunction | Outcome[Any]) -> AtomicOperation:
+    def _begun(self, found: AtomicOperation | Outcome[Any]) -> AtomicOperation:
         if isinstance(found, Outcome):
             return self._replaying(found)
-        operation: AtomicOperation = found.operation
-        self._operation = operation
-        self._running = enter_operation(operation)
-        return operation
+        self._operation = found
+        self._running = enter_operation(found)
+        return found
 
     def _replaying(self, outcome: Outcome[Any]) -> AtomicOperation:
         seen = {"first_at": outcome.first_at_us, "attempt": outcome.attempt, "fence": outcome.fence}

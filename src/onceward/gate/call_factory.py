@@ -11,13 +11,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.capabilities import capabilities_of
 from onceward._core.codec import Restorer
+from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import ConfigurationError, OncewardError
-from onceward._core.events import Event, Listener
+from onceward._core.events import Event, EventType, Listener
 from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.finish_flow import outcome_of
 from onceward._core.keys import ENVIRONMENTS, KEY_PARTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
-from onceward._core.operation_flow import OperationRequest, peeked_outcome
-from onceward._core.record import Claimant, Guarantee
+from onceward._core.operation_flow import OperationRequest
+from onceward._core.record import Claimant, Guarantee, new_tuple, replays
+from onceward._core.record_types import PurgeResult
 from onceward._core.resilience import resilience_of
 from onceward._core.sealing import Sealer, opened_peek
 from onceward._core.settle_inside_flow import INSIDE
@@ -32,6 +35,7 @@ from onceward.gate.function_inspection import (
     is_async,
 )
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.event_stream import EVENT_STREAM, hand_to
 from onceward.runtime.failpoints import armed
 
 KEY = "key"
@@ -41,6 +45,7 @@ WINDOW = "window"
 
 Invoke: TypeAlias = Callable[[Operation], Any]
 
+_LABELS = tuple(f"{environment}:" for environment in ENVIRONMENTS)
 _log = logging.getLogger("onceward")
 
 
@@ -130,12 +135,29 @@ class CallFactory:
         return stop
 
     def tell(self, event: Event) -> None:
-        """Hand an event to every listener. A listener that raises is logged: it must not change what happens."""
-        for listener in tuple(self._listeners):
-            try:
-                listener(event)
-            except Exception:
-                _log.exception("onceward: a listener raised on %s; the operation is not affected", event.type)
+        """Hand an event to every listener: this gate's own, and those of the whole process. None is told twice."""
+        own = tuple(self._listeners)
+        hand_to((*own, *(one for one in EVENT_STREAM.listeners if one not in own)), event)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens; no event is made otherwise."""
+        return bool(self._listeners or EVENT_STREAM.listeners)
+
+    def purged(self, result: PurgeResult, limit: int) -> PurgeResult:
+        """Tell of a purge. One that came to its limit has left some for later."""
+        if self.is_heard:
+            full = result.forgotten >= limit or result.shrunk >= limit
+            count = result.forgotten + result.shrunk
+            self.tell(Event(EventType.PURGED, "", self.scope, "", 0, 0, "full" if full else "", count))
+        return result
+
+    def dead_lettered(self, letter: DeadLetter) -> DeadLetter:
+        """Tell of a call that was given up and kept."""
+        if self.is_heard:
+            happening = EventType.DEAD_LETTERED
+            self.tell(Event(happening, letter.digest, self.scope, letter.name, letter.attempts, 0, letter.reason))
+        return letter
 
     # --- preparing calls ---
 
@@ -173,7 +195,11 @@ class CallFactory:
 
     def stored_key(self, key: str) -> str:
         """The key as it is stored: checked, and carrying the scope's environment if it has one."""
-        return check_key(key) if self._label is None else environment_key(self._label, key)
+        if self._label is None:
+            return check_key(key)
+        if type(key) is str and not key.startswith(_LABELS):  # The usual key: it names no environment by itself.
+            return f"{self._label}:{check_key(key)}"
+        return environment_key(self._label, key)
 
     def request_for(
         self,
@@ -203,45 +229,35 @@ class CallFactory:
         marked: bool = False,
         probes: bool = False,
     ) -> OperationRequest:
-        claimant = Claimant(
-            id=name.id,
-            kind=name.kind,
-            scope=self.scope,
-            key=name.parts[0] if len(name.parts) == 1 else KEY_PARTS.join(name.parts),
-            operation=operation,
-            family=name.family,
-            guarantee=terms.guarantee,
-            fingerprint=fingerprint,
-            lease=terms.lease,
-            keyed_for=terms.keyed_for,
-            can_probe=probes,
-            holder=self.environment.process(),
-            by_lease=terms.takeover == "lease",
-        )
-        resilience = resilience_of(terms.retry, terms.breaker, terms.budget)
-        return OperationRequest(
-            claimant,
-            terms,
-            restore,
-            marked,
-            listening=bool(self._listeners),
-            peeks=self._peeks,
-            given=name.given,
-            resilience=resilience,
-        )
+        parts = name.parts
+        # fmt: off
+        claimant: Claimant = new_tuple(Claimant, (
+            name.id, name.kind, self.scope, parts[0] if len(parts) == 1 else KEY_PARTS.join(parts), operation,
+            name.family, terms.guarantee, fingerprint, terms.lease, terms.keyed_for, probes, self.environment.process(),
+            terms.takeover == "lease",
+        ))
+        # fmt: on
+        around = resilience_of(terms.retry, terms.breaker, terms.budget)
+        listening = bool(self._listeners or EVENT_STREAM.listeners)
+        told = (claimant, terms, restore, marked, listening, self._peeks, name.given, around)
+        return new_tuple(OperationRequest, told)  # type: ignore[no-any-return]
 
     def _named(
         self, parts: tuple[str, ...], kind: str = KEY, family: bytes | None = None, given: str | None = None
     ) -> RecordName:
         return RecordName(record_id(kind, self.scope, *parts), kind, parts, family, given)
 
-    def _replayed(self, id: bytes, fingerprint: bytes, restore: Restorer | None) -> Outcome[Any] | None:
-        """The stored outcome, if a quick look finds it. Not while somebody listens, or failpoints are armed."""
-        if self._peek is None or self._listeners or armed():
+    def _replayed(self, id: bytes, fingerprint: bytes, operation: str, restore: Restorer | None) -> Outcome[Any] | None:
+        """The stored outcome, if a quick look finds it. Not while failpoints are armed."""
+        if self._peek is None or armed():
             return None
         seen = self._peek(id)
+        if seen is None or not replays(seen, fingerprint):
+            return None
+        if self._listeners or EVENT_STREAM.listeners:
+            self.tell(Event(EventType.REPLAYED, digest_of(id), self.scope, operation, seen.attempt, seen.fence))
         try:
-            return peeked_outcome(seen, fingerprint, restore) if seen is not None else None
+            return outcome_of(seen, restore)
         except OncewardError as error:
             raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
 
@@ -271,22 +287,30 @@ class CallFactory:
         terms = self.agreed(options)
         convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=inside)
         name = self._named(parts, kind, family, given)
-        return self._prepared(name, fingerprint_canonical(call.request), call, convention, terms)
+        operation = call.name if call.name is not None else function_name(call.fn)
+        return self._prepared(name, fingerprint_canonical(call.request), call, operation, convention, terms)
 
     def prepare_or_replay(self, key: str, call: CallSpec, terms: Terms, *, awaits: bool) -> PreparedCall | Outcome[Any]:
         """One call under a key, on terms that are agreed; or the stored outcome, if a quick look finds it."""
         convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=True)
         stored = self.stored_key(key)
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(call.request)
-        outcome = self._replayed(id, fingerprint, None)
+        operation = call.name if call.name is not None else function_name(call.fn)
+        outcome = self._replayed(id, fingerprint, operation, None)
         if outcome is not None:
             return outcome
-        return self._prepared(RecordName(id, KEY, (stored,), None, key), fingerprint, call, convention, terms)
+        name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
+        return self._prepared(name, fingerprint, call, operation, convention, terms)
 
     def _prepared(
-        self, name: RecordName, fingerprint: bytes, call: CallSpec, convention: CallingConvention, terms: Terms
+        self,
+        name: RecordName,
+        fingerprint: bytes,
+        call: CallSpec,
+        operation: str,
+        convention: CallingConvention,
+        terms: Terms,
     ) -> PreparedCall:
-        operation = call.name if call.name is not None else function_name(call.fn)
         marked = convention.marked if call.marked is None else call.marked
         probes = call.probe is not None
         request = self._request(name, fingerprint, terms, operation, marked=marked, probes=probes)
@@ -362,8 +386,10 @@ class CallFactory:
         given = declared.key(arguments)
         key = self.stored_key(given)
         id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(declared.request_of(arguments))
-        if declared.connection is None and (outcome := self._replayed(id, fingerprint, declared.restore)) is not None:
-            return outcome, arguments
+        if declared.connection is None:
+            outcome = self._replayed(id, fingerprint, declared.name, declared.restore)
+            if outcome is not None:
+                return outcome, arguments
         request = self._request(
             RecordName(id, KEY, (key,), None, given),
             fingerprint,

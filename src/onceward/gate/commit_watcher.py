@@ -107,7 +107,7 @@ class CommitWatcher(_CommitWatcherBase):
             try:
                 thread.start()
             except RuntimeError:
-                _log.exception("onceward: no thread could be started; listeners are not told of an atomic run yet")
+                _log.exception("onceward: no thread could be started; listeners hear of an atomic run later")
             else:
                 self._thread = thread
 
@@ -122,7 +122,9 @@ class CommitWatcher(_CommitWatcherBase):
                 elif one.tidies:
                     self._tidy()
             except Exception:
-                _log.exception("onceward: what became of an atomic run could not be looked up; listeners miss it")
+                _log.exception(
+                    "onceward: the outcome of an atomic run could not be looked up; listeners miss this event"
+                )
         return bool(self._followed)
 
     def close(self) -> None:
@@ -198,13 +200,13 @@ class AsyncCommitWatcher(_CommitWatcherBase):
             await self._last_look(one)
             raise
         except Exception:
-            _log.exception("onceward: what became of an atomic run could not be looked up; listeners miss it")
+            _log.exception("onceward: the outcome of an atomic run could not be looked up; listeners miss this event")
 
     async def _last_look(self, one: PendingCommit) -> None:
         try:
             await self._look(one._replace(tidies=False))
         except Exception:
-            _log.warning("onceward: what became of an atomic run could not be looked up any more")
+            _log.warning("onceward: the outcome of an atomic run can no longer be looked up")
 
 
 async def _pause(seconds: float) -> None:

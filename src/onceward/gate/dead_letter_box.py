@@ -30,7 +30,6 @@ from onceward._core.dead_letters import (
 )
 from onceward._core.errors import OncewardError
 from onceward._core.flow import Flow
-from onceward._core.operation_flow import operate
 from onceward._core.stops import GivenUp, Stop
 from onceward._core.terms import Seconds
 from onceward.gate.call_factory import SCAN_PAGE, CallFactory
@@ -58,7 +57,8 @@ class DeadLetterBox(DeadLetterBoxBase):
 
     def put(self, stop: Stop, call: GivenUp) -> DeadLetter:
         """Keep a call that was given up; given up again, it is the same letter, counted up. Policies call this."""
-        return self._drive(put_dead_letter(self._draft(stop, call), self._keep))
+        letter = self._drive(put_dead_letter(self._draft(stop, call), self._keep))
+        return self._call_factory.dead_lettered(letter)
 
     def get(self, which: DeadLetter | str) -> DeadLetter | None:
         """The letter about a key (or a letter, as it is now); None if there is none."""
@@ -107,7 +107,7 @@ class DeadLetterBox(DeadLetterBoxBase):
         if job.prepared is None:
             value = job.handler.fn(*job.arguments.args, **job.arguments.kwargs)
         else:
-            value = self.gate.drive(operate(job.prepared.request), job.prepared).answer
+            value = self.gate.operate(job.prepared).answer
         return value
 
     def _drive(self, flow: Flow[T]) -> T:

@@ -32,7 +32,6 @@ from onceward._core.dead_letters import (
 )
 from onceward._core.errors import OncewardError
 from onceward._core.flow import Flow
-from onceward._core.operation_flow import operate
 from onceward._core.stops import GivenUp, Stop
 from onceward._core.terms import Seconds
 from onceward.gate.call_factory import SCAN_PAGE, CallFactory
@@ -60,7 +59,8 @@ class AsyncDeadLetterBox(DeadLetterBoxBase):
 
     async def put(self, stop: Stop, call: GivenUp) -> DeadLetter:
         """Keep a call that was given up; given up again, it is the same letter, counted up. Policies call this."""
-        return await self._drive(put_dead_letter(self._draft(stop, call), self._keep))
+        letter = await self._drive(put_dead_letter(self._draft(stop, call), self._keep))
+        return self._call_factory.dead_lettered(letter)
 
     async def get(self, which: DeadLetter | str) -> DeadLetter | None:
         """The letter about a key (or a letter, as it is now); None if there is none."""
@@ -113,7 +113,7 @@ class AsyncDeadLetterBox(DeadLetterBoxBase):
             if AWAITS:
                 value = await value if isawaitable(value) else value
         else:
-            value = (await self.gate.drive(operate(job.prepared.request), job.prepared)).answer
+            value = (await self.gate.operate(job.prepared)).answer
         return value
 
     def _drive(self, flow: Flow[T]) -> Awaitable[T]:

@@ -100,7 +100,7 @@ class DeadLetterBoxBase:
             raise ConfigurationError("a handler is registered under the name of the calls that it does again")
         name = clean_name(name)
         if name in self._handlers:
-            raise ConfigurationError(f"{name!r} has a handler already; one name, one handler")
+            raise ConfigurationError(f"{name!r} already has a handler; a name can have only one")
         refuse_accept(options)
         if callable(fn):
             check_runnable(fn, awaits=self._awaits)
@@ -169,7 +169,7 @@ class DeadLetterBoxBase:
         if isinstance(which, DeadLetter):
             if which.scope != self._call_factory.scope:
                 raise ConfigurationError(
-                    f"dead letter {which.digest} belongs to another scope than these ({self._call_factory.scope})"
+                    f"dead letter {which.digest} belongs to another scope, not this one ({self._call_factory.scope})"
                 )
             return bytes.fromhex(which.id)
         return dead_letter_id(self._call_factory.scope, self._call_factory.stored_key(which))
@@ -199,7 +199,7 @@ class DeadLetterBoxBase:
         elif not letter.keyed and letter.may_have_happened and not did_not_happen and record is None:
             raise OutcomeUnknown(
                 f"dead letter {letter.digest} ({letter.name}) may have happened, and it had no key: running it again "
-                "could do it twice. Look where the effect takes place. If it happened, discard the letter (onceward "
+                "could do it twice. Check in the system it acts on. If it happened, discard the letter (onceward "
                 f"dead discard {letter.digest} --yes); if it did not, requeue it with did_not_happen=True (onceward "
                 f"dead requeue {letter.digest} --did-not-happen)"
             )
@@ -241,8 +241,8 @@ class DeadLetterBoxBase:
             return
         if self._call_factory.stored_key(key_of(*arguments.args, **arguments.kwargs)) != letter.key:
             raise ConfigurationError(
-                f"the handler of {letter.name!r} would run under another key than dead letter {letter.digest} was "
-                "given up under; a requeue keeps the key, so that it cannot happen twice"
+                f"the handler of {letter.name!r} would run under another key than dead letter "
+                f"{letter.digest}. A requeue keeps the key, so that nothing happens twice"
             )
 
     def _requeue_failed(self, job: RequeueJob, error: Exception) -> Flow[None] | None:

@@ -106,7 +106,7 @@ def unpack_arguments(payload: PayloadMode, letter: DeadLetter) -> CallArguments 
                 return CallArguments(tuple(args), kwargs)
     except OncewardError:
         pass  # Raised below, with the letter's digest.
-    raise ConfigurationError(f"the payload of dead letter {letter.digest} is damaged, or another letter's")
+    raise ConfigurationError(f"the payload of dead letter {letter.digest} is damaged, or belongs to another letter")
 
 
 def _opened(seal: Seal, sealed: bytes, letter: DeadLetter) -> bytes:
@@ -205,10 +205,10 @@ def make_requeue_handler(
     goes_by_itself = declared if gated is None else gated
     if declared and gated is False:
         raise ConfigurationError(
-            f"{function_name(fn)} is declared with once, so it goes through its gate by itself: leave gated out"
+            f"{function_name(fn)} is declared with once, so it already goes through its gate: leave gated out"
         )
     if goes_by_itself and options:
-        raise ConfigurationError("a handler that goes through the gate by itself has its options there")
+        raise ConfigurationError("a handler that already goes through a gate takes its options from there")
     try:
         whole = inspect.signature(fn)
     except (TypeError, ValueError):

@@ -53,7 +53,7 @@ def check_resendable(letter: DeadLetter, kept: CallArguments | None, honoured: f
     late = f"is more than {timedelta(seconds=honoured)} old, so the server may have forgotten its key"
     raise OutcomeUnknown(
         f"dead letter {letter.digest} ({letter.request}) may have happened, and it "
-        f"{late if letter.keyed else 'had no key'}. Look whether it did. If so, discard the letter (onceward dead "
+        f"{late if letter.keyed else 'had no key'}. Check whether it did. If so, discard the letter (onceward dead "
         f"discard {letter.digest} --yes); if not, requeue it with did_not_happen=True (--did-not-happen)"
     )
 

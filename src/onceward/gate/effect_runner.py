@@ -44,7 +44,7 @@ from onceward._core.flow import (
     Sleep,
 )
 from onceward._core.operation import Operation
-from onceward._core.record import PutResult, Record
+from onceward._core.record import PutResult, Record, Write
 from onceward._core.settle_inside_flow import INSIDE
 from onceward._core.unrun_results import DATA
 from onceward.adapters._transaction import finish
@@ -53,7 +53,7 @@ from onceward.gate.call_factory import PreparedCall
 from onceward.gate.running_operation import enter_operation
 from onceward.gate.transaction_settler import GateTransactionSettler, identify_store
 from onceward.runtime import failpoints
-from onceward.runtime.flow_driver import arun, run
+from onceward.runtime.flow_driver import PendingCancellation, arun, await_to_end, leave_behind, run, running_loop
 
 if TYPE_CHECKING:
     from onceward.gate.gate import Gate
@@ -82,7 +82,7 @@ class EffectRunner:
         """Do one thing."""
         kind = type(effect)
         if kind is Put:
-            return self._put(effect)  # type: ignore[arg-type]
+            return self._put(*effect)
         if kind is CallFunction:
             return self._call(effect.operation)  # type: ignore[union-attr]
         if kind is RandomBytes:
@@ -91,15 +91,41 @@ class EffectRunner:
             return self._load(effect)  # type: ignore[arg-type]
         return self._perform_other(effect)
 
-    def _put(self, effect: Put) -> Any:
-        if self._joined is not None and effect.at not in OUTSIDE_TRANSACTION:
-            return self._joined.put(effect.write, effect.expect)
-        if effect.at in LEASE_BEGINS:
+    def _put(self, at: str, write: Write, expect: bytes | None) -> PutResult:
+        if self._joined is not None and at not in OUTSIDE_TRANSACTION:
+            return self._joined.put(write, expect)
+        if at in LEASE_BEGINS:
             self._sent = self._gate.environment.boottime()
-        result = self._gate.store.put(effect.write, effect.expect)
-        if result.landed and effect.at != "claim":
-            self._gate._waiters.notify(effect.write.id)
+        result = self._gate.store.put(write, expect)
+        if result.landed and at != "claim":
+            self._gate._waiters.notify(write.id)
         return result
+
+    # What the straight line of atomic mode does without a flow, in the caller's transaction.
+
+    def _now(self) -> float:
+        return self._gate.environment.monotonic()
+
+    def _begin(self) -> bool:
+        return self._transaction().begin()
+
+    def _look(self, id: bytes) -> Record | None:
+        return self._transaction().load(id)
+
+    def _finish(self, write: Write, expect: bytes | None) -> PutResult:
+        return finish(self._transaction(), write, expect)
+
+    def _commit(self) -> None:
+        self._transaction().commit()
+
+    def _follow(self, after: AfterCommit) -> None:
+        if self._gate._after(after, self._joined):
+            self._gate._purger.follow()
+
+    def _transaction(self) -> CallerTransaction:
+        if self._joined is None:
+            raise ConfigurationError("this is not in a transaction of the caller's")
+        return self._joined
 
     def _load(self, effect: Load) -> Record | None:
         if effect.at == "inside.load":
@@ -159,7 +185,7 @@ class EffectRunner:
                 failpoints.hit("call.before")
                 return self._begin_call(effect.operation)
             case AfterCommit():
-                return gate._tidy() if gate._after(effect, joined) else None
+                return self._follow(effect)
             case Extend():
                 register = gate.store if joined is None else joined
                 return register.extend(effect.family, effect.replay, effect.forget)
@@ -170,7 +196,7 @@ class EffectRunner:
             case LoadInTransaction() if joined is not None:
                 return joined.load(effect.id)
             case Finish() if joined is not None:
-                return finish(joined, effect)
+                return finish(joined, effect.write, effect.expect)
             case Commit() if joined is not None:
                 return joined.commit()
             case Rollback() if joined is not None:
@@ -192,7 +218,7 @@ class EffectRunner:
 class AsyncEffectRunner:
     """Performs the effects of one call, by awaiting."""
 
-    __slots__ = ("_gate", "_joined", "_prepared", "_sent")
+    __slots__ = ("_gate", "_joined", "_kept", "_prepared", "_sent", "_work")
 
     def __init__(self, gate: AsyncGate, prepared: PreparedCall, joined: AsyncCallerTransaction | None) -> None:
         self._gate = gate
@@ -200,10 +226,14 @@ class AsyncEffectRunner:
         self._joined = joined
         self._sent = 0.0
         """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
+        self._kept: PendingCancellation | None = None
+        """A cancellation that came while a put was under way outside of a flow."""
+        self._work: asyncio.Future[Any] | None = None
+        """That put."""
 
     async def drive(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
-        return await arun(flow, self._instant, self.perform)
+        return await arun(flow, self._instant, self.perform, self._kept)
 
     def _instant(self, effect: Effect) -> Any:
         """Do one thing that takes no time."""
@@ -226,7 +256,7 @@ class AsyncEffectRunner:
         """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
         kind = type(effect)
         if kind is Put:
-            return self._put(effect)  # type: ignore[arg-type]
+            return self._begin_put(*effect)
         if kind is CallFunction:
             return self._call(effect.operation)  # type: ignore[union-attr]
         if kind is Load:
@@ -240,18 +270,66 @@ class AsyncEffectRunner:
                 return self._joined.finish(effect.write, effect.expect)  # type: ignore[union-attr]
         return self._perform_other(effect)
 
-    def _put(self, effect: Put) -> Awaitable[Any]:
+    def _begin_put(self, at: str, write: Write, expect: bytes | None) -> Awaitable[PutResult]:
         gate = self._gate
-        if self._joined is not None and effect.at not in OUTSIDE_TRANSACTION:
-            return self._joined.put(effect.write, effect.expect)
-        if effect.at in LEASE_BEGINS:
+        if self._joined is not None and at not in OUTSIDE_TRANSACTION:
+            return self._joined.put(write, expect)
+        if at in LEASE_BEGINS:
             self._sent = gate.environment.boottime()
-        result = gate.store.put(effect.write, effect.expect)
-        if effect.at == "claim" or not gate._waiters.has_waiters(effect.write.id):
+        result = gate.store.put(write, expect)
+        if at == "claim" or not gate._waiters.has_waiters(write.id):
             return result  # Whoever begins to wait from now on looks again by himself, soon.
         future = asyncio.ensure_future(result)
-        future.add_done_callback(lambda _: gate._waiters.notify(effect.write.id))
+        future.add_done_callback(lambda _: gate._waiters.notify(write.id))
         return future
+
+    def _put(self, at: str, write: Write, expect: bytes | None) -> Awaitable[PutResult]:
+        """Put outside of a flow, to the end."""
+        running_loop()
+        return self._to_end(self._begin_put(at, write, expect))
+
+    async def _to_end(self, begun: Awaitable[T]) -> T:
+        """Await something outside of a flow, to the end: a cancellation that comes meanwhile is kept."""
+        work = self._work = asyncio.ensure_future(begun)
+        if work.done():
+            at_once: T = work.result()
+            return at_once
+        if self._kept is None:
+            self._kept = PendingCancellation()
+        ended: T = await await_to_end(work, self._kept)
+        return ended
+
+    # What the straight line of atomic mode does without a flow, in the caller's transaction.
+
+    async def _now(self) -> float:
+        return self._gate.environment.monotonic()
+
+    def _begin(self) -> Awaitable[bool]:
+        running_loop()
+        return self._to_end(self._transaction().begin())
+
+    def _look(self, id: bytes) -> Awaitable[Record | None]:
+        return self._to_end(self._transaction().load(id))
+
+    def _finish(self, write: Write, expect: bytes | None) -> Awaitable[PutResult]:
+        return self._to_end(finish_async(self._transaction(), write, expect))
+
+    def _commit(self) -> Awaitable[None]:
+        return self._to_end(self._transaction().commit())
+
+    async def _follow(self, after: AfterCommit) -> None:
+        if self._gate._after(after, self._joined):
+            await self._gate._purger.follow()
+
+    def _transaction(self) -> AsyncCallerTransaction:
+        if self._joined is None:
+            raise ConfigurationError("this is not in a transaction of the caller's")
+        return self._joined
+
+    def _abandon(self, flow: Flow[Any], answers: list[Any]) -> None:
+        """The coroutine is being closed: what the flow would want written after these answers is left to the loop."""
+        if self._work is not None:
+            leave_behind(self._work.get_loop(), flow, self._work, self._instant, self.perform, answers)
 
     def _load(self, effect: Load) -> Awaitable[Any]:
         if effect.at == "inside.load":
@@ -308,7 +386,7 @@ class AsyncEffectRunner:
                 failpoints.hit("call.before")
                 return self._begin_call(effect.operation)
             case AfterCommit():
-                return gate._tidy() if gate._after(effect, joined) else _nothing()
+                return self._follow(effect)
             case Extend() if joined is not None:
                 return joined.extend(effect.family, effect.replay, effect.forget)
             case Extend():
@@ -316,7 +394,7 @@ class AsyncEffectRunner:
             case Probe():
                 return self._run_probe(effect.operation)
             case Finish() if joined is not None:
-                return finish_async(joined, effect)
+                return finish_async(joined, effect.write, effect.expect)
             case Commit() if joined is not None:
                 return joined.commit()
             case Rollback() if joined is not None:
@@ -341,10 +419,3 @@ class AsyncEffectRunner:
             return Raised(error)
         finally:
             gate._renewer.unwatch(operation)
-
-
-def _nothing() -> Awaitable[None]:
-    """What is done already."""
-    done = asyncio.get_running_loop().create_future()
-    done.set_result(None)
-    return done

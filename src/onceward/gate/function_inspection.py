@@ -83,6 +83,10 @@ def inspect_function(fn: Callable[..., Any]) -> CallingConvention:
         return _inspect_code(plain.__code__, 1, len(plain.__defaults__ or ()), frozenset(plain.__kwdefaults__ or ()))
     if not callable(fn):
         raise ConfigurationError(f"a gate runs functions, and {type(fn).__name__} cannot be called")
+    return _inspect_partial(fn) if type(fn) is partial else _inspect_callable(fn)
+
+
+def _inspect_callable(fn: Callable[..., Any]) -> CallingConvention:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -128,6 +132,24 @@ def _inspect_code(code: CodeType, bound: int, defaults: int, named_defaults: fro
     if len(required) > 1 or any(name in named for name in required):
         raise ConfigurationError(_too_many(code.co_qualname))
     return CallingConvention(bool(required), False, bool(required) and _marks(code, required[0]), awaits, generates)
+
+
+def _inspect_partial(fn: partial[Any]) -> CallingConvention:
+    """Inspect `partial(function, ...)`. A new one is made for each call, so what it is about is remembered instead."""
+    function = fn.func.__func__ if type(fn.func) is MethodType else fn.func
+    if type(function) is not FunctionType or function.__dict__ or fn.__dict__:  # Something may speak for it.
+        return _inspect_callable(fn)
+    defaults = (len(function.__defaults__ or ()), *(function.__kwdefaults__ or ()))
+    about = (id(function.__code__), type(fn.func) is MethodType, len(fn.args), *fn.keywords, None, *defaults)
+    known = _partials.get(about)
+    if known is None:
+        if len(_partials) >= INSPECTED_MAX:
+            _partials.clear()
+        known = _partials[about] = (function.__code__, _inspect_callable(fn))
+    return known[1]
+
+
+_partials: dict[tuple[object, ...], tuple[CodeType, CallingConvention]] = {}
 
 
 def _too_many(name: str) -> str:

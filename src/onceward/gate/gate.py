@@ -21,23 +21,22 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
-from onceward._core.atomic_flow import operate_atomic
 from onceward._core.caller_transaction import CallerTransaction
-from onceward._core.capabilities import check_colour
+from onceward._core.capabilities import capabilities_of, check_colour
 from onceward._core.dead_letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import AfterCommit, Flow, Raised
-from onceward._core.operation import Found, NotFound, Operation, Outcome
+from onceward._core.flow import AfterCommit, Flow, Raised, Returned
+from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
 from onceward._core.sealing import Seal, make_sealer
-from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import PurgeResult, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.adapters._transaction import join, run_in_transaction
+from onceward.adapters._transaction import join_by, run_in_transaction
 from onceward.gate.atomic import AtomicBlock
+from onceward.gate.atomic_line import AtomicLine
 from onceward.gate.call_factory import (
     PURGE_BATCH,
     CallFactory,
@@ -55,12 +54,13 @@ from onceward.gate.function_inspection import publish_function
 from onceward.gate.held_operation import HeldOperation
 from onceward.gate.lease_renewer import LeaseRenewer
 from onceward.gate.once_decorator import OnceDecorator
-from onceward.gate.paused_flow import pause_at_call
 from onceward.gate.plan import Plan
+from onceward.gate.purger import Purger
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.records import Records
 from onceward.gate.sealed_store import SealedStore
 from onceward.gate.sequence import Sequence
+from onceward.gate.straight_line import StraightLine
 from onceward.gate.waiter_registry import WaiterRegistry
 from onceward.gate.window import Window
 from onceward.messaging.outbox.outbox import Outbox
@@ -107,7 +107,9 @@ class Gate:
         self.environment = self._call_factory.environment
         self._waiters = WaiterRegistry(self.environment)
         self._renewer = LeaseRenewer(self.environment, self._renew)
+        self._joins = capabilities_of(self.store).joins
         self._purge_schedule = PurgeSchedule()
+        self._purger = Purger(self._tidy)
         tell = self._call_factory.tell
         self._commit_watcher = CommitWatcher(self.environment, self.store, tell, self._tidy)
         self._borrowed = False
@@ -161,7 +163,7 @@ class Gate:
         )
         if isinstance(prepared, Outcome):
             return prepared
-        return self.drive(choose_flow(prepared.request), prepared)
+        return self.operate(prepared)
 
     def call_on(
         self,
@@ -177,7 +179,7 @@ class Gate:
         prepared = self._call_factory.prepare_or_replay(key, CallSpec(fn, request, name, probe), terms, awaits=False)
         if isinstance(prepared, Outcome):
             return prepared
-        return self.drive(choose_flow(prepared.request), prepared)
+        return self.operate(prepared)
 
     def hold(
         self,
@@ -197,7 +199,7 @@ class Gate:
         terms = self._call_factory.agreed(options)
         call = CallSpec(unreachable, request, name, probe, marked)
         prepared = self._call_factory.prepare_or_replay(key, call, terms, awaits=False)
-        return prepared if isinstance(prepared, Outcome) else self.held(choose_flow(prepared.request), prepared)
+        return prepared if isinstance(prepared, Outcome) else self.held(prepared)
 
     def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Run `fn` once under `key`; the value alone."""
@@ -244,9 +246,9 @@ class Gate:
                 if isinstance(prepared, Outcome):
                     return prepared
                 if declared.connection is not None:
-                    joined = join(arguments[declared.connection], self.store)
-                    return self.drive(operate_atomic(prepared.request), prepared, joined)
-                return self.drive(choose_flow(prepared.request), prepared)
+                    joined = join_by(self._joins, arguments[declared.connection], self.store)
+                    return self.operate_joined(prepared, joined)
+                return self.operate(prepared)
 
             @wraps(fn)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -294,16 +296,16 @@ class Gate:
         it is a block: `with gate.atomic(connection, key) as operation:`, which must call
         `operation.settle(value)` unless `operation.replayed`.
         """
-        joined = join(connection, self.store)
+        joined = join_by(self._joins, connection, self.store)
         parts = (self._call_factory.stored_key(key),)
         call = CallSpec(unreachable if fn is None else fn, request, name)
         prepared = self._call_factory.prepare_joined(parts, call, options, awaits=False, given=key)
         if fn is None:
-            return AtomicBlock(prepared.request, operate_atomic(prepared.request), EffectRunner(self, prepared, joined))
+            return AtomicBlock(prepared.request, AtomicLine(self, prepared, joined))
         return self._atomic(prepared, joined)
 
     def _atomic(self, prepared: PreparedCall, joined: CallerTransaction) -> Any:
-        return self.drive(operate_atomic(prepared.request), prepared, joined).value
+        return self.operate_joined(prepared, joined).value
 
     def outbox(self, connection: Any) -> Outbox:
         """
@@ -365,13 +367,14 @@ class Gate:
 
     def purge(self, limit: int = PURGE_BATCH) -> PurgeResult:
         """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
-        return self.store.purge(limit)
+        return self._call_factory.purged(self.store.purge(limit), limit)
 
     def close(self) -> None:
-        """Stop renewing, and close the store."""
+        """Stop renewing, let a purge that is under way end, and close the store."""
         if not self._borrowed:
             self._renewer.close()
             self._commit_watcher.close()
+            self._purger.close()
             self.store.close()
 
     def __enter__(self) -> Self:
@@ -384,21 +387,34 @@ class Gate:
 
     # --- performing effects ---
 
-    def drive(self, flow: Flow[T], prepared: PreparedCall, joined: CallerTransaction | None = None) -> T:
-        """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
+    def operate(self, prepared: PreparedCall) -> Outcome[Any]:
+        """Run a prepared call once, or return its first result. For the shapes built on a gate, too."""
+        return self._carry_through(prepared, StraightLine(self, prepared).run)
+
+    def operate_joined(self, prepared: PreparedCall, joined: CallerTransaction) -> Outcome[Any]:
+        """The same in the caller's transaction."""
+        return self._carry_through(prepared, AtomicLine(self, prepared, joined).run, purges=False)
+
+    def drive(self, flow: Flow[T], prepared: PreparedCall) -> T:
+        """Drive a flow to its end. For what is built on a gate and has a flow of its own (a sequence)."""
+        outcome: T = self._carry_through(prepared, EffectRunner(self, prepared, None).drive, flow)
+        return outcome
+
+    def _carry_through(self, prepared: PreparedCall, way: Callable[..., T], *arguments: Any, purges: bool = True) -> T:
+        """What a way to its end comes to; an error says which key it is about, and a purge follows if one is due."""
         try:
-            outcome = EffectRunner(self, prepared, joined).drive(flow)
+            outcome = way(*arguments)
         except OncewardError as error:
             advice.about_claimant(error, prepared.request.claimant)
             raise
-        if joined is None and self._purge_schedule.is_due():
-            self._tidy()
+        if purges and self._purge_schedule.is_due():
+            self._purger.follow()
         return outcome
 
     def _tidy(self) -> None:
-        """Purge a little, on the gate's own connection. Tidying can wait; the answer cannot."""
+        """Purge a little, on the gate's own connection, behind the answer (`purger.py`)."""
         try:
-            self.store.purge(PurgeSchedule.PURGE_LIMIT)
+            self._call_factory.purged(self.store.purge(PurgeSchedule.PURGE_LIMIT), PurgeSchedule.PURGE_LIMIT)
         except StoreUnavailable:
             return
         except Exception:
@@ -415,29 +431,26 @@ class Gate:
             self._commit_watcher.follow(after, joined, tidies=tidies)
         return False
 
-    def held(self, flow: Flow[Outcome[Any]], prepared: PreparedCall) -> HeldOperation | Outcome[Any]:
-        """Drive a flow until its function would be prepared. For `hold`, here and in a plan."""
+    def held(self, prepared: PreparedCall) -> HeldOperation | Outcome[Any]:
+        """Claim a prepared call whose work its caller does. For `hold`, here and in a plan."""
         around = prepared.request.resilience
         if around is not None and around.repeats:
             raise ConfigurationError(
                 "gate.hold cannot retry, because you do the work yourself; give it a breaker or a budget, but no retry"
             )
-        try:
-            found = EffectRunner(self, prepared, None).drive(pause_at_call(flow))
-        except OncewardError as error:
-            advice.about_claimant(error, prepared.request.claimant)
-            raise
+        line = StraightLine(self, prepared)
+        found = self._carry_through(prepared, line.hold, purges=False)
         if isinstance(found, Outcome):
             return found
 
-        def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
-            self._renewer.unwatch(operation)
-            return self.drive(rest, prepared)
+        def finish(ended: Returned | Raised) -> Outcome[Any]:
+            self._renewer.unwatch(found)
+            return self._carry_through(prepared, line.end, ended)
 
-        holding = HeldOperation(found.operation, flow, finish)
+        holding = HeldOperation(found, finish)
         if around is not None:
             try:
-                holding.left = around.enter(found.operation)
+                holding.left = around.enter(found)
             except OncewardError as refused:
                 return holding.end(Raised(refused))
         return holding

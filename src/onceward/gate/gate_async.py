@@ -14,31 +14,30 @@ from there on it is unknown what happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from copy import copy
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
-from onceward._core.atomic_flow import operate_atomic
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
-from onceward._core.capabilities import check_colour
+from onceward._core.capabilities import capabilities_of, check_colour
 from onceward._core.colour import AWAITS
 from onceward._core.dead_letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import AfterCommit, Flow, Raised
-from onceward._core.operation import Found, NotFound, Operation, Outcome
+from onceward._core.flow import AfterCommit, Flow, Raised, Returned
+from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
 from onceward._core.sealing import Seal, make_sealer
-from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import AsyncStore, PurgeResult
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.adapters._transaction_async import join_async, run_in_transaction_async
+from onceward.adapters._transaction_async import join_by_async, run_in_transaction_async
 from onceward.gate.atomic_async import AsyncAtomicBlock
+from onceward.gate.atomic_line_async import AsyncAtomicLine
 from onceward.gate.call_factory import (
     PURGE_BATCH,
     CallFactory,
@@ -56,12 +55,13 @@ from onceward.gate.function_inspection import publish_function
 from onceward.gate.held_operation_async import AsyncHeldOperation
 from onceward.gate.lease_renewer import AsyncLeaseRenewer
 from onceward.gate.once_decorator_async import AsyncOnceDecorator
-from onceward.gate.paused_flow import pause_at_call
 from onceward.gate.plan_async import AsyncPlan
+from onceward.gate.purger import AsyncPurger
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.records_async import AsyncRecords
 from onceward.gate.sealed_store_async import AsyncSealedStore
 from onceward.gate.sequence_async import AsyncSequence
+from onceward.gate.straight_line_async import AsyncStraightLine
 from onceward.gate.waiter_registry import AsyncWaiterRegistry
 from onceward.gate.window_async import AsyncWindow
 from onceward.messaging.outbox.outbox_async import AsyncOutbox
@@ -109,7 +109,9 @@ class AsyncGate:
         self.environment = self._call_factory.environment
         self._waiters = AsyncWaiterRegistry(self.environment)
         self._renewer = AsyncLeaseRenewer(self.environment, self._renew)
+        self._joins = capabilities_of(self.store).joins
         self._purge_schedule = PurgeSchedule()
+        self._purger = AsyncPurger(self._tidy)
         tell = self._call_factory.tell  # of no colour
         self._commit_watcher = AsyncCommitWatcher(self.environment, self.store, tell, self._tidy)
         self._borrowed = False
@@ -163,7 +165,7 @@ class AsyncGate:
         )
         if isinstance(prepared, Outcome):
             return prepared
-        return await self.drive(choose_flow(prepared.request), prepared)
+        return await self.operate(prepared)
 
     async def call_on(
         self,
@@ -179,7 +181,7 @@ class AsyncGate:
         prepared = self._call_factory.prepare_or_replay(key, CallSpec(fn, request, name, probe), terms, awaits=AWAITS)
         if isinstance(prepared, Outcome):
             return prepared
-        return await self.drive(choose_flow(prepared.request), prepared)
+        return await self.operate(prepared)
 
     async def hold(
         self,
@@ -199,7 +201,7 @@ class AsyncGate:
         terms = self._call_factory.agreed(options)
         call = CallSpec(unreachable, request, name, probe, marked)
         prepared = self._call_factory.prepare_or_replay(key, call, terms, awaits=AWAITS)
-        return prepared if isinstance(prepared, Outcome) else await self.held(choose_flow(prepared.request), prepared)
+        return prepared if isinstance(prepared, Outcome) else await self.held(prepared)
 
     async def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Run `fn` once under `key`; the value alone."""
@@ -246,9 +248,9 @@ class AsyncGate:
                 if isinstance(prepared, Outcome):
                     return prepared
                 if declared.connection is not None:
-                    joined = join_async(arguments[declared.connection], self.store)
-                    return await self.drive(operate_atomic(prepared.request), prepared, joined)
-                return await self.drive(choose_flow(prepared.request), prepared)
+                    joined = join_by_async(self._joins, arguments[declared.connection], self.store)
+                    return await self.operate_joined(prepared, joined)
+                return await self.operate(prepared)
 
             @wraps(fn)
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -296,18 +298,16 @@ class AsyncGate:
         it is a block: `async with gate.atomic(connection, key) as operation:`, which must call
         `operation.settle(value)` unless `operation.replayed`.
         """
-        joined = join_async(connection, self.store)
+        joined = join_by_async(self._joins, connection, self.store)
         parts = (self._call_factory.stored_key(key),)
         call = CallSpec(unreachable if fn is None else fn, request, name)
         prepared = self._call_factory.prepare_joined(parts, call, options, awaits=AWAITS, given=key)
         if fn is None:
-            return AsyncAtomicBlock(
-                prepared.request, operate_atomic(prepared.request), AsyncEffectRunner(self, prepared, joined)
-            )
+            return AsyncAtomicBlock(prepared.request, AsyncAtomicLine(self, prepared, joined))
         return self._atomic(prepared, joined)
 
     async def _atomic(self, prepared: PreparedCall, joined: AsyncCallerTransaction) -> Any:
-        return (await self.drive(operate_atomic(prepared.request), prepared, joined)).value
+        return (await self.operate_joined(prepared, joined)).value
 
     def outbox(self, connection: Any) -> AsyncOutbox:
         """
@@ -371,13 +371,14 @@ class AsyncGate:
         """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
         if AWAITS:
             running_loop()
-        return await self.store.purge(limit)
+        return self._call_factory.purged(await self.store.purge(limit), limit)
 
     async def close(self) -> None:
-        """Stop renewing, and close the store."""
+        """Stop renewing, let a purge that is under way end, and close the store."""
         if not self._borrowed:
             self._renewer.close()  # of no colour
             await self._commit_watcher.close()
+            await self._purger.close()
             await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -390,21 +391,38 @@ class AsyncGate:
 
     # --- performing effects ---
 
-    async def drive(self, flow: Flow[T], prepared: PreparedCall, joined: AsyncCallerTransaction | None = None) -> T:
-        """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
+    def operate(self, prepared: PreparedCall) -> Coroutine[Any, Any, Outcome[Any]]:
+        """Run a prepared call once, or return its first result. For the shapes built on a gate, too."""
+        return self._carry_through(prepared, AsyncStraightLine(self, prepared).run)
+
+    def operate_joined(
+        self, prepared: PreparedCall, joined: AsyncCallerTransaction
+    ) -> Coroutine[Any, Any, Outcome[Any]]:
+        """The same in the caller's transaction."""
+        return self._carry_through(prepared, AsyncAtomicLine(self, prepared, joined).run, purges=False)
+
+    async def drive(self, flow: Flow[T], prepared: PreparedCall) -> T:
+        """Drive a flow to its end. For what is built on a gate and has a flow of its own (a sequence)."""
+        outcome: T = await self._carry_through(prepared, AsyncEffectRunner(self, prepared, None).drive, flow)
+        return outcome
+
+    async def _carry_through(
+        self, prepared: PreparedCall, way: Callable[..., Awaitable[T]], *arguments: Any, purges: bool = True
+    ) -> T:
+        """What a way to its end comes to; an error says which key it is about, and a purge follows if one is due."""
         try:
-            outcome = await AsyncEffectRunner(self, prepared, joined).drive(flow)
+            outcome = await way(*arguments)
         except OncewardError as error:
             advice.about_claimant(error, prepared.request.claimant)
             raise
-        if joined is None and self._purge_schedule.is_due():
-            await self._tidy()
+        if purges and self._purge_schedule.is_due():
+            await self._purger.follow()
         return outcome
 
     async def _tidy(self) -> None:
-        """Purge a little, on the gate's own connection. Tidying can wait; the answer cannot."""
+        """Purge a little, on the gate's own connection, behind the answer (`purger.py`)."""
         try:
-            await self.store.purge(PurgeSchedule.PURGE_LIMIT)
+            self._call_factory.purged(await self.store.purge(PurgeSchedule.PURGE_LIMIT), PurgeSchedule.PURGE_LIMIT)
         except StoreUnavailable:
             return
         except Exception:
@@ -421,29 +439,26 @@ class AsyncGate:
             self._commit_watcher.follow(after, joined, tidies=tidies)
         return False
 
-    async def held(self, flow: Flow[Outcome[Any]], prepared: PreparedCall) -> AsyncHeldOperation | Outcome[Any]:
-        """Drive a flow until its function would be prepared. For `hold`, here and in a plan."""
+    async def held(self, prepared: PreparedCall) -> AsyncHeldOperation | Outcome[Any]:
+        """Claim a prepared call whose work its caller does. For `hold`, here and in a plan."""
         around = prepared.request.resilience
         if around is not None and around.repeats:
             raise ConfigurationError(
                 "gate.hold cannot retry, because you do the work yourself; give it a breaker or a budget, but no retry"
             )
-        try:
-            found = await AsyncEffectRunner(self, prepared, None).drive(pause_at_call(flow))
-        except OncewardError as error:
-            advice.about_claimant(error, prepared.request.claimant)
-            raise
+        line = AsyncStraightLine(self, prepared)
+        found = await self._carry_through(prepared, line.hold, purges=False)
         if isinstance(found, Outcome):
             return found
 
-        async def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
-            self._renewer.unwatch(operation)
-            return await self.drive(rest, prepared)
+        async def finish(ended: Returned | Raised) -> Outcome[Any]:
+            self._renewer.unwatch(found)
+            return await self._carry_through(prepared, line.end, ended)
 
-        holding = AsyncHeldOperation(found.operation, flow, finish)
+        holding = AsyncHeldOperation(found, finish)
         if around is not None:
             try:
-                holding.left = await around.aenter(found.operation)
+                holding.left = await around.aenter(found)
             except OncewardError as refused:
                 return await holding.end(Raised(refused))
         return holding

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -23,6 +22,7 @@ from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import Record
 from onceward.gate.leases import NEVER, Leases, RunningLease
 from onceward.runtime.environment import Environment
+from onceward.runtime.processes import fork_count
 
 IDLE_SECONDS = 10.0
 """The thread ends when nothing has run for this long; the next call starts another."""
@@ -39,15 +39,16 @@ class LeaseRenewer:
         self._leases = Leases()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pid = 0
+        self._process: int | None = None
+        """The process that the thread is of, counted by forks; None: there is no thread yet."""
         self._closed = False
         self._lock = threading.Lock()
 
     def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
         lease = self._leases.begin(request, operation, held, self._environment.monotonic())
-        if lease < self._leases.shortest or self._pid != os.getpid():
-            if self._pid not in (0, os.getpid()):
+        if lease < self._leases.shortest or self._process != fork_count():
+            if self._process not in (None, fork_count()):
                 self._lock = threading.Lock()  # Of a parent process: its thread may have held it when this one began.
             with self._lock:
                 self._start(lease)
@@ -74,11 +75,11 @@ class LeaseRenewer:
 
     def _start(self, lease: float) -> None:
         """Start the thread, or make it look more often; a forked child starts its own."""
-        if self._thread is not None and self._pid == os.getpid() and self._thread.is_alive():
+        if self._thread is not None and self._process == fork_count() and self._thread.is_alive():
             self._leases.shortest = min(self._leases.shortest, lease)
             self._wake.set()
             return
-        self._pid = os.getpid()
+        self._process = fork_count()
         self._wake = threading.Event()
         arguments = (weakref.ref(self), self._wake)
         thread = threading.Thread(target=_keep_sweeping, args=arguments, name="onceward-renewer", daemon=True)
@@ -86,7 +87,7 @@ class LeaseRenewer:
             thread.start()
         except RuntimeError:  # The next call tries again. This one runs for as long as its lease.
             self._leases.shortest = NEVER
-            _log.exception("onceward: no thread could be started, so leases are not renewed; the operation goes on")
+            _log.exception("onceward: no thread could be started, so leases are not renewed; the operation continues")
             return
         self._thread, self._leases.shortest = thread, lease
 
@@ -207,7 +208,7 @@ class AsyncLeaseRenewer:
             task = state.loop.create_task(renewal)
         except Exception:
             renewal.close()
-            _log.exception("onceward: a renewal could not be begun; it is tried again at the next look")
+            _log.exception("onceward: a lease could not be renewed; the next check tries again")
             return
         one.trying = True  # Not due again until this one has answered.
         state.tasks.add(task)

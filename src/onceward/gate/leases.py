@@ -26,20 +26,17 @@ _log = logging.getLogger("onceward")
 class RunningLease:
     """A running operation."""
 
-    __slots__ = ("began", "held", "operation", "renewed", "request", "trying")
+    __slots__ = ("began", "held", "lease", "operation", "renewed", "request", "trying")
 
     def __init__(self, request: OperationRequest, operation: Operation, held: Record, now: float) -> None:
         self.request = request
         self.operation = operation
         self.held = held
+        self.lease: float = request.claimant.lease / 1e6
+        """In seconds."""
         self.began = self.renewed = now
         self.trying = False
         """Whether a renewal of it is under way."""
-
-    @property
-    def lease(self) -> float:
-        """In seconds."""
-        return self.request.claimant.lease / 1e6
 
     def is_due(self, now: float) -> bool:
         """
@@ -69,7 +66,11 @@ class RunningLease:
         if isinstance(error, OwnershipLost | StoreForgot):
             self.operation.lost = True
         elif not isinstance(error, OncewardError):
-            _log.error("onceward: a renewal of %s raised; it is tried again", self.operation.digest, exc_info=error)
+            _log.error(
+                "onceward: renewing the lease of %s failed; it will be tried again",
+                self.operation.digest,
+                exc_info=error,
+            )
         # If the store is away, there are more chances before the lease runs out: at every look.
         return isinstance(error, IllegalMove)  # Its function has settled it, and committed.
 

@@ -84,7 +84,9 @@ def reconcile_record(
     """
     found = store.load(id)
     if found is None:
-        raise IllegalMove("there is no such record. Check the key and the store: it never ran here, or was forgotten")
+        raise IllegalMove(
+            "there is no such record: it never ran here, or it was forgotten. Check the key and the store"
+        )
 
     return run_on_store(store, reconcile(_request_about(found, terms), answer, fence), environment=environment)
 

@@ -4,31 +4,15 @@ A flow that pauses where its function would be called; the holder (a block, a st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from onceward._core.errors import IllegalMove, RetryTransaction
+from onceward._core.errors import RetryTransaction
 from onceward._core.flow import CallFunction, Effect, Flow, HandOver, Raised, Returned
-from onceward._core.operation import Operation, Outcome
-from onceward.gate.running_operation import RunningOperation, enter_operation
+from onceward._core.operation import Outcome
 from onceward.runtime import failpoints
 from onceward.runtime.flow_driver import rest_of
-
-
-class PausedFlow:
-    """A claim that is ended once, for both colours."""
-
-    def __init__(self, operation: Operation, flow: Flow[Outcome[Any]]) -> None:
-        self.operation = operation
-        self._flow: Flow[Outcome[Any]] | None = flow
-        self._running: RunningOperation = enter_operation(operation)
-
-    def _ending(self, ended: Returned | Raised) -> Flow[Outcome[Any]]:
-        flow, self._flow = self._flow, None
-        if flow is None:
-            raise IllegalMove("this operation has already ended")
-        self._running.end()
-        return resume_after_call(flow, ended)
 
 
 def pause_at_call(flow: Flow[Outcome[Any]]) -> Flow[CallFunction | Outcome[Any]]:
@@ -53,7 +37,16 @@ def resume_after_call(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flo
         failpoints.hit("call.after")
         return flow.send(ended)
 
-    came: Outcome[Any] | CallFunction = yield from rest_of(flow, tell, until=CallFunction)
+    return (yield from _without_another_call(flow, tell))
+
+
+def end_after_call(flow: Flow[Outcome[Any]]) -> Flow[Outcome[Any]]:
+    """A flow that is about to be told how its function ended."""
+    return (yield from _without_another_call(flow, partial(next, flow)))
+
+
+def _without_another_call(flow: Flow[Outcome[Any]], resume: Callable[[], Effect]) -> Flow[Outcome[Any]]:
+    came: Outcome[Any] | CallFunction = yield from rest_of(flow, resume, until=CallFunction)
     while isinstance(came, CallFunction):
         came = yield from rest_of(flow, partial(flow.throw, _cannot_run_again()), until=CallFunction)
     return came
@@ -61,6 +54,6 @@ def resume_after_call(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flo
 
 def _cannot_run_again() -> RetryTransaction:
     return RetryTransaction(
-        "another caller had this key and released it, and a block cannot run twice; what it did was rolled back. Run "
-        "it again with the same key"
+        "another caller had this key and released it, and a block cannot run twice. What it did was rolled back; "
+        "run it again with the same key"
     )

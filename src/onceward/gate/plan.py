@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from onceward._core.atomic_flow import operate_atomic
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
 from onceward.adapters._transaction import join
-from onceward.gate.call_factory import CallFactory, CallSpec, unreachable
+from onceward.gate.call_factory import CallFactory, CallSpec, PreparedCall, unreachable
 from onceward.gate.held_operation import HeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
@@ -54,8 +53,9 @@ class Plan:
         prepared = self._steps.prepare(step, call, options, awaits=False, joins=joins)
         if joins:
             joined = join(connection, self._gate.store)
-            return self._gate.drive(operate_atomic(prepared.request), prepared, joined)
-        return self._gate.drive(self._steps.flow(prepared.request), prepared)
+            return self._gate.operate_joined(prepared, joined)
+        self._touch(prepared)
+        return self._gate.operate(prepared)
 
     def hold(
         self,
@@ -70,7 +70,8 @@ class Plan:
         """Claim a step whose work is more than one function call; call `end` when it is done."""
         call = CallSpec(unreachable, request, name, probe, marked)
         prepared = self._steps.prepare(step, call, options, awaits=False, joins=False)
-        return self._gate.held(self._steps.flow(prepared.request), prepared)
+        self._touch(prepared)
+        return self._gate.held(prepared)
 
     def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
         """Run a step once; the value alone."""
@@ -80,3 +81,8 @@ class Plan:
         """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._steps.about(step)
         return view(self._gate.drive(reconcile(about.request, answer, fence), about))
+
+    def _touch(self, prepared: PreparedCall) -> None:
+        touch = self._steps.touch(prepared.request, self._gate.environment.monotonic())
+        if touch is not None:
+            self._gate.drive(touch, prepared)

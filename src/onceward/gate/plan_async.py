@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from onceward._core.atomic_flow import operate_atomic
 from onceward._core.colour import AWAITS
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
 from onceward.adapters._transaction_async import join_async
-from onceward.gate.call_factory import CallFactory, CallSpec, unreachable
+from onceward.gate.call_factory import CallFactory, CallSpec, PreparedCall, unreachable
 from onceward.gate.held_operation_async import AsyncHeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
@@ -55,8 +54,9 @@ class AsyncPlan:
         prepared = self._steps.prepare(step, call, options, awaits=AWAITS, joins=joins)
         if joins:
             joined = join_async(connection, self._gate.store)
-            return await self._gate.drive(operate_atomic(prepared.request), prepared, joined)
-        return await self._gate.drive(self._steps.flow(prepared.request), prepared)
+            return await self._gate.operate_joined(prepared, joined)
+        await self._touch(prepared)
+        return await self._gate.operate(prepared)
 
     async def hold(
         self,
@@ -71,7 +71,8 @@ class AsyncPlan:
         """Claim a step whose work is more than one function call; call `end` when it is done."""
         call = CallSpec(unreachable, request, name, probe, marked)
         prepared = self._steps.prepare(step, call, options, awaits=AWAITS, joins=False)
-        return await self._gate.held(self._steps.flow(prepared.request), prepared)
+        await self._touch(prepared)
+        return await self._gate.held(prepared)
 
     async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
         """Run a step once; the value alone."""
@@ -81,3 +82,8 @@ class AsyncPlan:
         """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._steps.about(step)
         return view(await self._gate.drive(reconcile(about.request, answer, fence), about))
+
+    async def _touch(self, prepared: PreparedCall) -> None:
+        touch = self._steps.touch(prepared.request, self._gate.environment.monotonic())
+        if touch is not None:
+            await self._gate.drive(touch, prepared)

@@ -1,16 +1,14 @@
 """
-What both colours of `Plan` share: from a step to its prepared call and its flow.
+What both colours of `Plan` share: from a step to its prepared call.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from onceward._core.flow import MONOTONIC, Extend, Flow
+from onceward._core.flow import Extend, Flow
 from onceward._core.keys import KEY_PARTS, check_key, plan_family
-from onceward._core.operation import Outcome
 from onceward._core.operation_flow import OperationRequest
-from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.call_factory import STEP, CallFactory, CallSpec, PreparedCall
 
@@ -34,7 +32,7 @@ class StepIdentity(TypedDict):
 
 
 class PlanCalls:
-    """From a step to its flow, for both colours."""
+    """From a step to its call, for both colours."""
 
     def __init__(self, call_factory: CallFactory, plan: str, options: Options) -> None:
         self._call_factory = call_factory
@@ -57,10 +55,12 @@ class PlanCalls:
         """Only the name of a step, for deciding it."""
         return self._call_factory.about((self.plan, check_key(step)), STEP)
 
-    def flow(self, request: OperationRequest) -> Flow[Outcome[Any]]:
-        """Touch the plan, then run the step."""
-        now = yield MONOTONIC
-        if self._touched is None or now - self._touched >= TOUCH_INTERVAL_SECONDS:
-            yield Extend("touch", self._family, request.terms.retain, request.terms.forget)
-            self._touched = now
-        return (yield from choose_flow(request))
+    def touch(self, request: OperationRequest, now: float) -> Flow[None] | None:
+        """The flow that lengthens the life of the plan's steps; None: that was done just now."""
+        if self._touched is not None and now - self._touched < TOUCH_INTERVAL_SECONDS:
+            return None
+        return self._touch(request, now)
+
+    def _touch(self, request: OperationRequest, now: float) -> Flow[None]:
+        yield Extend("touch", self._family, request.terms.retain, request.terms.forget)
+        self._touched = now

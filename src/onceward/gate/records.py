@@ -41,7 +41,7 @@ class Records:
         Erase every record of this scope, whatever its state, dead letters and waiting items among them; how many.
 
         There is no way back. Whoever holds a claim of the scope just now cannot put it back: a mark is left for as
-        long as one can be held. A new claim of the same key begins anew.
+        long as one can be held. A new claim of the same key starts over.
         """
         scope = self._call_factory.scope
         run_on_store(self._store, mark_scope(scope), environment=self._call_factory.environment)

@@ -36,6 +36,8 @@ class ResealProgress:
     """Left alone, because they do not open."""
     digests: list[str] = field(default_factory=list)
     """Of the first of those."""
+    after: bytes = b""
+    """The id up to which the store was looked through."""
 
 
 def reseal_store(
@@ -51,7 +53,7 @@ def reseal_store(
     while page := store.scan(after, SCAN_PAGE, Selection()):
         for found in page:
             _reseal_one(store, sealer, key_id_for, found, progress, environment)
-        after = page[-1].id
+        progress.after = after = page[-1].id
         yield progress
 
 

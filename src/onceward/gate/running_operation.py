@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from onceward._core.errors import ConfigurationError, KeyMissing
 from onceward._core.operation import Operation
 from onceward.gate.function_inspection import function_name, is_async
+from onceward.runtime.event_stream import EVENT_STREAM
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,17 +35,20 @@ _REFUSE: Any = object()
 class RunningOperation:
     """The operation that a gate is running, while it runs."""
 
-    __slots__ = ("operation", "outer")
+    __slots__ = ("leave", "operation", "outer")
 
     def __init__(self, operation: Operation) -> None:
         self.operation: Operation | None = operation
         self.outer = _running.get()
+        self.leave: Callable[[], None] | None = None
 
     def end(self) -> None:
         """The function has returned or raised: from now on nothing runs under this key."""
         self.operation = None
         if _running.get() is self:  # A coroutine that nobody awaited to its end is closed in whatever context there is.
             _running.set(self.outer)
+            if self.leave is not None:
+                self.leave()
 
 
 _running: ContextVar[RunningOperation | None] = ContextVar("onceward_running", default=None)
@@ -54,6 +58,8 @@ def enter_operation(operation: Operation) -> RunningOperation:
     """Note that a gate is about to run an operation."""
     running = RunningOperation(operation)
     _running.set(running)
+    if EVENT_STREAM.surroundings:
+        running.leave = EVENT_STREAM.enter(operation.scope, operation.digest, operation.fence)
     return running
 
 
@@ -95,8 +101,8 @@ def needs_key(fn: Callable[P, T]) -> Callable[P, T]:
         raise ConfigurationError(f"needs_key is for functions, and {type(fn).__name__} cannot be called")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigurationError(
-            f"{function_name(fn)} is a generator, which runs whenever somebody asks for its next value; put needs_key "
-            "on the function that does the effect"
+            f"{function_name(fn)} is a generator, which runs piece by piece as its values are read; put "
+            "needs_key on the function that has the effect"
         )
     if is_async(fn):
 

@@ -131,7 +131,7 @@ class Sealed:
         if key is None:
             raise SealKeyMissing(
                 f"this value is sealed under key {sealed.key_id}, and the keys here are {', '.join(self.key_ids)}: add "
-                "that key after the others, Sealed(new, old). If it was thrown away on purpose, the value is erased"
+                "that key after the others, Sealed(new, old). If the key was destroyed on purpose, the value is gone"
             )
         scheme, chance = sealed.data[:1], sealed.data[1 : 1 + RANDOM_BYTES]
         if scheme != AES_256_GCM or len(sealed.data) < 1 + RANDOM_BYTES + TAG_BYTES:
@@ -198,7 +198,8 @@ class _KeyFile:
             self._seen = _looks(found)
             if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or found.st_uid not in (os.geteuid(), 0):
                 raise ConfigurationError(
-                    f"{self.path} can be read or changed by others; a file of keys must belong to this user, with mode "
+                    f"{self.path} can be read or changed by other users; a key file must belong to this user, with "
+                    f"mode "
                     f"0600 (chmod 600 {self.path}). If others may have read it, put a new key first and reseal"
                 )
             text = os.read(handle, FILE_BYTES_MAX).decode("utf-8", "replace")

@@ -40,7 +40,7 @@ class _WaiterTable(Generic[W]):
         """Add a waiter; the ticket to remove it with. `InFlight` if too many wait already."""
         if sum(map(len, self._shards)) >= WAITERS_MAX:
             raise InFlight(
-                f"{WAITERS_MAX} callers of this process already wait for other holders; retry with the same key",
+                f"{WAITERS_MAX} callers in this process are already waiting for other holders; retry with the same key",
                 retry_after_seconds=1.0,
             )
         ticket = object()
@@ -83,8 +83,9 @@ class WaiterRegistry:
 
     def notify(self, id: bytes) -> None:
         """Wake whoever waits for that id. Costs one look when nobody waits."""
-        for event in self._table.waiting(id):
-            event.set()
+        if self._table.has(id):
+            for event in self._table.waiting(id):
+                event.set()
 
 
 class AsyncWaiterRegistry:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.operation import Outcome
-from onceward._core.operation_flow import operate
 from onceward._core.terms import Options, Seconds
 from onceward.gate.call_factory import CallFactory
 from onceward.gate.window_calls import WindowCalls
@@ -41,7 +40,7 @@ class Window:
     def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
         prepared = self._requests.prepare(request, fn, money, awaits=False)
-        return self._gate.drive(operate(prepared.request), prepared)
+        return self._gate.operate(prepared)
 
     def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Run `fn` unless an equal request ran within the window; the value alone."""

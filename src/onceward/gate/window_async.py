@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.colour import AWAITS
 from onceward._core.operation import Outcome
-from onceward._core.operation_flow import operate
 from onceward._core.terms import Options, Seconds
 from onceward.gate.call_factory import CallFactory
 from onceward.gate.window_calls import WindowCalls
@@ -42,7 +41,7 @@ class AsyncWindow:
     async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
         prepared = self._requests.prepare(request, fn, money, awaits=AWAITS)
-        return await self._gate.drive(operate(prepared.request), prepared)
+        return await self._gate.operate(prepared)
 
     async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Run `fn` unless an equal request ran within the window; the value alone."""

@@ -98,6 +98,7 @@ class Environment:
 
 
 REAL = Environment()
+"""The host's own clock, sleep and chance; what everything uses unless it is given another."""
 
 
 class SeededRandom(random.Random):

@@ -6,6 +6,7 @@ The loops that drive flows: they perform what a generator yields, and send the r
     run                 `drive_steps` for a flow of the core, whose effects have failpoints on both sides
     arun                awaits a flow of the core; delays a cancellation until the flow may be interrupted
     rest_of             not a loop but a generator: the rest of one that has been started, or up to where it pauses
+    rest_after          the rest of a flow that somebody began without it: led there by the answers that were given
 
 When a failpoint is armed, the performers are wrapped so that both sides of every effect can be hit; when nothing is
 armed the loops are as short as they look.
@@ -15,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import BOUNDARIES, INSTANT, INTERRUPTIBLE, Effect, Flow
+from onceward._core.flow import BOUNDARIES, INSTANT, INTERRUPTIBLE, Effect, Emit, Flow
 from onceward.runtime import failpoints
 
 T = TypeVar("T")
@@ -92,6 +93,14 @@ class PendingCancellation:
 
 class FlowAbandoned(BaseException):
     """Thrown into a flow whose coroutine was closed: nobody waits for its result any more."""
+
+
+class UnusualAnswer(Exception):
+    """Whoever goes without a flow (`gate/straight_line.py`) stops here: the flow is to be given this answer."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 def drive_steps(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
@@ -167,14 +176,42 @@ def rest_of(
         return stop.value
 
 
+def rest_after(flow: Flow[T], answers: Iterable[Any], end: BaseException) -> Flow[T]:
+    """The rest of a flow that somebody has begun without it, and that got these answers; then came an error, or one."""
+
+    def resume() -> Effect:
+        rewind(flow, answers)
+        return flow.send(end.answer) if isinstance(end, UnusualAnswer) else flow.throw(end)
+
+    return rest_of(flow, resume)
+
+
+def rewind(flow: Flow[Any], answers: Iterable[Any]) -> None:
+    """
+    Lead a new flow to the effect at which somebody stands who got these answers without it.
+
+    A flow is pure: the same answers lead it to the same place. What it wants told on the way was told.
+    """
+    effect = next(flow)
+    for answer in answers:
+        effect = flow.send(answer)
+        while type(effect) is Emit:
+            effect = flow.send(None)
+
+
 def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
     """Drive a flow by blocking."""
     return drive_steps(flow, _with_failpoints(perform) if failpoints.armed() else perform)
 
 
-async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> T:
+async def arun(
+    flow: Flow[T],
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+    kept: PendingCancellation | None = None,
+) -> T:
     """
-    Drive a flow of the core, awaiting its effects.
+    Drive a flow of the core, awaiting its effects; `kept` is a cancellation that came before.
 
     A cancellation that arrives during a store call is kept until the call has ended, and is thrown into the flow at
     the next place that may be interrupted. So a claim that was stored is released, and not forgotten.
@@ -182,7 +219,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
     loop = running_loop()
     if failpoints.armed():
         perform = _with_failpoints_async(perform)
-    kept, work = PendingCancellation(), None
+    kept, work = kept or PendingCancellation(), None
     try:
         effect = next(flow)
         while True:
@@ -198,7 +235,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
                 else:
                     answer = await perform(effect)
             except GeneratorExit:
-                _leave_behind(loop, flow, work, instant, perform)
+                leave_behind(loop, flow, work, instant, perform)
                 raise
             except BaseException as error:
                 effect = flow.throw(error)
@@ -244,21 +281,23 @@ NO_LOOP = (
 )
 
 
-def _leave_behind(
+def leave_behind(
     loop: asyncio.AbstractEventLoop,
     flow: Flow[Any],
     work: asyncio.Future[Any] | None,
     instant: Callable[[Effect], Any],
     perform: Callable[[Effect], Awaitable[Any]],
+    answers: Iterable[Any] | None = None,
 ) -> None:
     """
     The coroutine is being closed, perhaps by the garbage collector: in any thread, in the middle of anything.
 
     So nothing is done here that may need what that thread holds. What the flow still wants written (a release, or
-    doubt) is left to its event loop, which can be told so from anywhere.
+    doubt) is left to its event loop, which can be told so from anywhere. With `answers`, the flow has not begun: it is
+    led there first.
     """
     try:
-        loop.call_soon_threadsafe(_end_in_loop, flow, work, instant, perform)
+        loop.call_soon_threadsafe(_end_in_loop, flow, work, instant, perform, answers)
     except RuntimeError:
         return  # The loop has gone: the lease will lapse.
 
@@ -268,8 +307,9 @@ def _end_in_loop(
     work: asyncio.Future[Any] | None,
     instant: Callable[[Effect], Any],
     perform: Callable[[Effect], Awaitable[Any]],
+    answers: Iterable[Any] | None,
 ) -> None:
-    task = asyncio.get_running_loop().create_task(_end_alone(flow, work, instant, perform))
+    task = asyncio.get_running_loop().create_task(_end_alone(flow, work, instant, perform, answers))
     _leaving.add(task)
     task.add_done_callback(_leaving.discard)
 
@@ -283,15 +323,18 @@ async def _end_alone(
     work: asyncio.Future[Any] | None,
     instant: Callable[[Effect], Any],
     perform: Callable[[Effect], Awaitable[Any]],
+    answers: Iterable[Any] | None,
 ) -> None:
     try:
+        if answers is not None:
+            rewind(flow, answers)
         if work is not None:
             await asyncio.gather(work, return_exceptions=True)  # A write that was under way lands or fails first.
         await arun(rest_of(flow, lambda: flow.throw(FlowAbandoned())), instant, perform)
     except FlowAbandoned:
         return
     except Exception as error:
-        _log.warning("onceward: an operation whose caller has gone could not be ended: %s", error)
+        _log.warning("onceward: an operation was abandoned by its caller and could not be ended: %s", error)
 
 
 def _with_failpoints(perform: Callable[[Effect], Any]) -> Callable[[Effect], Any]:

@@ -40,6 +40,10 @@ async def followed(gate: Any) -> None:
             await asyncio.sleep(0.005)
     elif (thread := book._thread) is not None:
         thread.join()
+    if isinstance(gate, AsyncGate):
+        await gate._purger.wait()
+    else:
+        gate._purger.wait()
 
 
 def told(gate: Any) -> list[str]:
@@ -119,6 +123,7 @@ def test_atomic_runs_purge_now_and_then_outside_of_the_transaction(at: Callable[
             gate.store.purge = counting
             for number in range(10):
                 await caller.atomic(f"own:{number}")
+            await followed(gate)
             own = list(purges)
             for number in range(PurgeSchedule.PURGE_EVERY):
                 async with caller.transaction():
@@ -155,6 +160,7 @@ def test_a_purge_that_fails_changes_nothing_for_the_caller(
                     heard.append(await caller.atomic(f"charge:{number}") is not None)
                 except OSError as error:
                     heard.append(error)
+            await followed(desk.gate)
 
         assert heard == [True] * 10
         assert desk.place.rows() == 10

@@ -119,7 +119,7 @@ def test_a_transaction_left_open_is_told_and_decided_by_its_commit(place: Place)
         Gate(f"{place.url}?onceward_lock_timeout=0.2", scope="live:acme", wait=0) as gate,
         psycopg.connect(place.url) as connection,
     ):
-        with pytest.raises(Exception, match="seems to be open still"):
+        with pytest.raises(Exception, match="still seems to be open"):
             gate.run("order:1", lambda operation: _charge(connection, operation), **OPTIONS)
 
         assert place.states() == {"order:1": "claimed"}

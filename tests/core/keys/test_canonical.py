@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal, localcontext
@@ -16,7 +17,7 @@ import pydantic
 import pytest
 
 from onceward._core import canonical as module
-from onceward._core.canonical import DEPTH_MAX, canonical, canonical_pure
+from onceward._core.canonical import DEPTH_MAX, canonical, canonical_pure, canonical_texts
 from onceward._core.errors import RequestInvalid
 from onceward._core.key_derivation import input_hash
 
@@ -539,3 +540,22 @@ def test_the_order_of_members_does_not_count() -> None:
     assert input_hash({"a": 1, "b": 2}) == input_hash({"b": 2, "a": 1})
     assert input_hash([{"x": {"p": 1, "q": 2}}]) == input_hash([{"x": {"q": 2, "p": 1}}])
     assert input_hash([1, 2]) != input_hash([2, 1])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[], ["entry", None, "1"], ['"quoted" \\ and\n\x7f\x00', "é€😀\u2028"], ["\ud800"]],
+    ids=["none", "plain", "escapes", "half-a-character"],
+)
+def test_texts_alone_have_the_same_form_by_the_short_way(texts: list[str | None]) -> None:
+    """
+    `canonical_texts` is `canonical` for a list of texts, and refuses what that refuses.
+    """
+
+    def form(write: Callable[[Any], bytes]) -> bytes | str:
+        try:
+            return write(texts)
+        except RequestInvalid as error:
+            return str(error)
+
+    assert form(canonical_texts) == form(canonical) == form(canonical_pure)

@@ -74,10 +74,10 @@ class TestCheckKey:
     @pytest.mark.requirement("D10")
     def test_255_characters_are_a_key_and_256_are_not(self) -> None:
         """
-        The limit is 255; a longer key is refused and never cut to fit.
+        The limit is 255; a longer key is refused and never shortened.
         """
         assert check_key("k" * 255) == "k" * 255
-        with pytest.raises(KeyInvalid, match=r"longer than 255 .*\(256 characters, .* never cut"):
+        with pytest.raises(KeyInvalid, match=r"longer than 255 .*\(256 characters, .* never shortened"):
             check_key("k" * 256)
 
     def test_a_lower_limit_can_be_set(self) -> None:
@@ -95,8 +95,8 @@ class TestCheckKey:
             (None, "is missing"),
             (17, "is a int and must be a str"),
             (b"k", "is a bytes and must be a str"),
-            ("charge o-17", "has blanks"),
-            (" k", "has blanks"),
+            ("charge o-17", "has spaces"),
+            (" k", "has spaces"),
             ("charge\n", "has control characters"),
             ("k\x7f", "has control characters"),
             ("k\x00", "has control characters"),
@@ -376,7 +376,7 @@ class TestDerive:
             ({"worker": ""}, "worker is empty"),
             ({"run": 5}, "run is a int and must be a str"),
             ({"tool": None}, "tool is None and must be a str"),
-            ({"tool": "\ud800"}, "tool has half of a character"),
+            ({"tool": "\ud800"}, "tool contains half a character"),
             ({"turn": -1}, "turn is negative"),
             ({"turn": True}, "turn is a bool"),
             ({"turn": 1.0}, "turn is a float"),

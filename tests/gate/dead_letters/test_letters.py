@@ -300,7 +300,7 @@ class TestPayload:
         small = quick.give_up(dead, REFUSED, 1, key="charge:small")
         large = quick.give_up(dead, REFUSED, 1_000_000, key="charge:large")
 
-        with pytest.raises(SealBroken, match="moved there from another row"):
+        with pytest.raises(SealBroken, match="copied from another row"):
             dead.arguments(replace(small, payload_data=large.payload_data))
 
     def test_what_fernet_sealed_is_still_opened(self, quick: Desk) -> None:

@@ -312,8 +312,8 @@ class TestHandlers:
         [
             ("", print, {}, "the name of the calls"),
             ("charge", "print", {}, "cannot be called"),
-            ("taken", lambda: None, {}, "one name, one handler"),
-            ("charge", lambda: None, {"gated": True, "guarantee": "keyed"}, "has its options there"),
+            ("taken", lambda: None, {}, "a name can have only one"),
+            ("charge", lambda: None, {"gated": True, "guarantee": "keyed"}, "takes its options from there"),
             ("charge", lambda: None, {"leese": 3}, "no option 'leese'"),
             ("charge", lambda: None, {"in_flight": "accept"}, "gate.call only"),
         ],

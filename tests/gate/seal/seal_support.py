@@ -17,8 +17,10 @@ from typing import Any
 from onceward import AsyncGate, Gate, OncewardError
 from onceward._core.keys import record_id
 from onceward.stores import open_async_store, open_store
+from onceward.stores._redis_packed_rows import unpack_row
 from onceward.testing.clock import StillEnvironment
 from servers import postgres, redis
+from servers.redis_rows import changed
 
 KINDS = ("sqlite", "postgres", "redis")
 COLOURS = ("blocking", "awaiting")
@@ -162,21 +164,16 @@ class RedisHand:
         self.client = client.Redis(host="127.0.0.1", port=redis.running().port)
 
     def read(self, id: bytes) -> dict[str, Any]:
-        found = dict(zip(COLUMNS, self.client.hmget(self._name(id), COLUMNS), strict=True))
-        return found | {"codec": None if found["codec"] is None else found["codec"].decode()}
+        found = unpack_row(id, 0, self.client.get(self._name(id)))
+        return {column: getattr(found, column) for column in COLUMNS}
 
     def write(self, id: bytes, columns: dict[str, Any]) -> None:
         name = self._name(id)
-        assert self.client.exists(name)
-        for column, value in columns.items():
-            if value is None:
-                self.client.hdel(name, column)
-            else:
-                self.client.hset(name, column, value)
+        self.client.set(name, changed(id, self.client.get(name), **columns), xx=True, keepttl=True)
 
-    def _name(self, id: bytes) -> str:
-        (name,) = self.client.keys(f"*:{id.hex()}")
-        return name.decode()
+    def _name(self, id: bytes) -> bytes:
+        (name,) = [one for one in self.client.scan_iter(count=10_000) if one.endswith(b"}:" + id)]
+        return bytes(name)
 
     def close(self) -> None:
         self.client.close()

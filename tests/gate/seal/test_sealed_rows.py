@@ -101,7 +101,7 @@ class TestMoved:
         bench.swap("alice", "bob", ("codec", "result", "error", "fence", "fingerprint", "token"))
 
         for key in ("alice", "bob"):
-            with pytest.raises(SealBroken, match="moved there from another row"):
+            with pytest.raises(SealBroken, match="copied from another row"):
                 bench.do(gate.run(key, _ran))
 
     def test_two_results_swapped(self, bench: Bench) -> None:

@@ -54,7 +54,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         name = f"backstop_{REAL.random(4).hex()}"
         postgres.running().execute(f"CREATE DATABASE {name}")
         url = postgres.running().url(name)
-        made = Database(url, lambda timeout=30.0: psycopg.connect(url), forget)
+        made = Database(url, lambda timeout=30.0: psycopg.connect(url), f"{forget}, due_at = 1")
     connection = made.connect()
     for statement in TABLES:
         connection.execute(statement)

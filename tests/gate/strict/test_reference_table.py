@@ -14,7 +14,7 @@ import pytest
 from onceward import Gate
 from onceward.errors import RecordedFailure
 from onceward.runtime.environment import REAL
-from onceward.stores import _postgres_rows, _redis_rows
+from onceward.stores import _postgres_rows, _redis_packed_rows
 from servers import postgres
 
 ROUTES = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-a-store.md"
@@ -145,4 +145,4 @@ def test_each_stores_route_to_one_winner_is_documented_as_it_is() -> None:
     assert "BEGIN IMMEDIATE" in table["SQLite"]
     assert 'execute("BEGIN IMMEDIATE")' in sqlite_writes
     assert "a script runs alone" in table["Redis"]
-    assert "~= expected" in _redis_rows.PUT.text
+    assert "~= expected" in _redis_packed_rows.PUT.text

@@ -1,0 +1,217 @@
+# blocking half: atomic_line.py
+"""
+The usual course of an operation in the caller's transaction, in a straight line: the claim lands, the function returns,
+the record is settled and committed; or its result is found, and replayed.
+
+It is to `operate_atomic` what `straight_line_async.py` is to `operate`: the same steps in the same order, without a
+flow; and at any other answer the flow, led to where we stand by the answers so far. Nothing is decided here. The
+explorer walks its schedules of atomic mode on both ways at once.
+
+    begin, claim (or look) ----> landed: call the function ----> returned: settle and commit ----> landed: the outcome
+                           ----> found a result: commit, the outcome
+                           ----> anything else, at any of these: the flow, from here on
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onceward._core import record
+from onceward._core.atomic_flow import (
+    AtomicRun,
+    after_commit,
+    claimed,
+    committed_outcome,
+    encode_result,
+    event_in_transaction,
+    operate_atomic,
+    unclaimed,
+)
+from onceward._core.caller_transaction_async import AsyncCallerTransaction
+from onceward._core.colour import AWAITS
+from onceward._core.errors import ResultInvalid
+from onceward._core.events import EventType
+from onceward._core.finish_flow import outcome_of
+from onceward._core.flow import CallFunction, Flow, Raised, Returned
+from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.record import Replay, Start
+from onceward._core.unrun_results import may_be_unrun
+from onceward.gate.call_factory import PreparedCall
+from onceward.gate.effect_runner import AsyncEffectRunner
+from onceward.gate.paused_flow import end_after_call, pause_at_call, resume_after_call
+from onceward.runtime import failpoints
+from onceward.runtime.flow_driver import UnusualAnswer, rest_after
+
+if TYPE_CHECKING:
+    from onceward.gate.gate_async import AsyncGate
+
+
+class AsyncAtomicLine(AsyncEffectRunner):
+    """One call in the caller's transaction, straight ahead while the answers are the usual ones."""
+
+    __slots__ = ("_about", "_answers", "_paused")
+
+    def __init__(self, gate: AsyncGate, prepared: PreparedCall, joined: AsyncCallerTransaction) -> None:
+        super().__init__(gate, prepared, joined)
+        self._answers: list[Any] = []
+        """What was answered so far: it says where the flow would stand, whatever strikes."""
+        self._paused: Flow[Outcome[Any]] | None = None
+        self._about: AtomicRun | None = None
+        """What may run, once the key is ours."""
+
+    async def run(self) -> Outcome[Any]:
+        """Run the operation once, or return the result of the run before."""
+        if self._needs_flow():
+            return await self.drive(operate_atomic(self._prepared.request))
+        try:
+            came = await self._claim()
+            if isinstance(came, AtomicRun):
+                came = await self._settle(await self._call(came.operation))
+        except BaseException as error:
+            rest = self._rest(error)
+        else:
+            return came
+        return await self.drive(rest)
+
+    async def hold(self) -> AtomicOperation | Outcome[Any]:
+        """Claim the operation, and leave its work to a block."""
+        if self._needs_flow():
+            return await self._pause(operate_atomic(self._prepared.request))
+        try:
+            came = await self._claim()
+            if not isinstance(came, AtomicRun):
+                return came
+            await self._begin_call(came.operation)
+            return came.operation  # In here: nobody else would undo what was begun.
+        except BaseException as error:
+            rest = self._rest(error)
+        return await self._pause(rest)
+
+    async def end(self, ended: Returned | Raised) -> Outcome[Any]:
+        """After `hold`: how the block ended."""
+        try:
+            if self._paused is None:
+                return await self._settle(ended)
+            rest = resume_after_call(self._paused, ended)
+        except BaseException as error:
+            rest = end_after_call(self._rest(error))
+        return await self.drive(rest)
+
+    def close(self) -> None:
+        """After `hold`: the block was thrown away, and nothing more can be awaited."""
+        if self._paused is not None:
+            self._paused.close()  # of no colour
+
+    def _needs_flow(self) -> bool:
+        request = self._prepared.request
+        return request.terms.remember == "all" or request.claimant.family is not None or failpoints.armed()
+
+    async def _claim(self) -> AtomicRun | Outcome[Any]:
+        """Make the key ours, or find what is to be replayed."""
+        request, answers = self._prepared.request, self._answers
+        chance = self._gate.environment.random(48)
+        answers.append(chance)
+        if request.listening:
+            answers.append(await self._now())
+        opened = await self._begin()
+        if AWAITS:
+            self._check_cancelled(opened)
+        answers.append(opened)
+        run: AtomicRun | None = None
+        answer: Any
+        if request.terms.claim == "last":
+            answer = found = await self._look(request.claimant.id)
+            decision = record.decide(found, request.claimant)
+            if type(decision) is Start:
+                run = unclaimed(request, decision, chance, opened)
+        else:
+            write = record.claim(request.claimant, record.FRESH, token=chance[:16], version=chance[16:32])
+            answer = put = await self._put("claim", write, None)
+            found = put.record
+            if not put.landed:
+                decision = record.decide(found, request.claimant)
+            elif found is not None:
+                run = claimed(request, found, chance, opened)
+            else:
+                raise UnusualAnswer(put)
+        if AWAITS:
+            self._check_cancelled(answer)
+        if run is None:
+            if type(decision) is not Replay:
+                raise UnusualAnswer(answer)
+            return await self._replay(answer, decision)
+        self._about = run
+        answers.append(answer)
+        return run
+
+    async def _replay(self, answer: Any, decision: Replay) -> Outcome[Any]:
+        """The result that was found; nothing was written."""
+        request = self._prepared.request
+        try:
+            outcome = outcome_of(decision.record, request.restore)
+        except Exception:
+            raise UnusualAnswer(answer) from None  # It is a failure, or cannot be read: the flow says so.
+        self._answers.append(answer)
+        await self._commit()
+        if AWAITS:
+            self._check_cancelled(None)
+        if request.listening:
+            self._answers.append(None)
+            self._tell(EventType.REPLAYED, outcome)
+        return outcome
+
+    async def _settle(self, ended: Returned | Raised) -> Outcome[Any]:
+        """Store what the function returned, and commit it with the caller's rows."""
+        request, run, answers = self._prepared.request, self._about, self._answers
+        if failpoints.armed():  # Since the claim.
+            failpoints.hit("call.after")
+            raise UnusualAnswer(ended)
+        if run is None or isinstance(ended, Raised) or may_be_unrun(ended.value):
+            raise UnusualAnswer(ended)
+        try:
+            kept = encode_result(request, ended.value)
+        except ResultInvalid:
+            raise UnusualAnswer(ended) from None
+        answers.append(ended)
+        put = await self._finish(run.ending(codec=kept.codec, result=kept.data), run.expect)
+        if AWAITS:
+            self._check_cancelled(put)
+        if not put.landed or put.record is None:
+            raise UnusualAnswer(put)
+        outcome = committed_outcome(request, kept, put.record)
+        answers.append(put)
+        took = 0.0
+        if request.listening:
+            answers.append(await self._now())
+            took = answers[-1] - answers[1]
+        await self._follow(after_commit(request, answers[0], run.opened, outcome.attempt, outcome.fence, took))
+        return outcome
+
+    def _tell(self, happening: EventType, about: Outcome[Any]) -> None:
+        event = event_in_transaction(self._prepared.request, happening, about.attempt, about.fence)
+        self._gate._call_factory.tell(event)  # of no colour
+
+    def _rest(self, error: BaseException) -> Flow[Outcome[Any]]:
+        """Not the usual course: its flow, from where we stand; an error is what befell us there."""
+        flow = operate_atomic(self._prepared.request, None if self._about is None else self._about.operation)
+        if AWAITS:
+            self._check_closed(error, flow)
+        return rest_after(flow, self._answers, error)
+
+    if AWAITS:
+
+        def _check_cancelled(self, answer: Any) -> None:
+            """A cancellation came meanwhile: the flow knows where it may be raised."""
+            if self._kept is not None and self._kept.cancelled is not None:
+                raise UnusualAnswer(answer)
+
+        def _check_closed(self, error: BaseException, flow: Flow[Any]) -> None:
+            """Nothing can be awaited in a coroutine that is being closed."""
+            if isinstance(error, GeneratorExit):
+                self._abandon(flow, self._answers)
+                raise error
+
+    async def _pause(self, flow: Flow[Outcome[Any]]) -> AtomicOperation | Outcome[Any]:
+        self._paused = flow
+        came = await self.drive(pause_at_call(flow))
+        return came.operation if isinstance(came, CallFunction) else came
