@@ -46,6 +46,7 @@ def test_under_steady_use_the_table_is_no_larger_than_what_was_not_yet_purged(
             for number in range(RUNS):
                 gate.run(f"job:{number}", lambda: None)
                 if number % 25 == 24:
+                    gate._purger.wait()
                     counts.append(len(list(gate.records.list())))
 
     async def awaiting() -> None:
@@ -56,6 +57,7 @@ def test_under_steady_use_the_table_is_no_larger_than_what_was_not_yet_purged(
             for number in range(RUNS):
                 await gate.run(f"job:{number}", nothing)
                 if number % 25 == 24:
+                    await gate._purger.wait()
                     counts.append(len(list(await gate.records.list())))
 
     blocking() if colour == "blocking" else asyncio.run(awaiting())

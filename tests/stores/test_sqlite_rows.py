@@ -16,6 +16,7 @@ from sqlite_support import HOUR, SECOND, START, Clock, claimed, key, lead_held, 
 
 from onceward._core.errors import StoreContended
 from onceward._core.record import NOW, Record, Write, record_from_write
+from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores.sqlite import SqliteStore, put_on
@@ -77,7 +78,8 @@ class TestRows:
         connection = store._database.connections.writer.connection
         connection.execute("DELETE FROM onceward_records")
         inserted = store.put(first, None)
-        again = second._replace(id=first.id)
+        kept = {name: getattr(inserted.record, name) for name in FIXED_BY_CLAIM} if not second.rise else {}
+        again = second._replace(id=first.id, **kept)
         updated = store.put(again, first.version)
 
         for write, standing in ((first, inserted), (again, updated)):

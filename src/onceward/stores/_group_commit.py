@@ -12,20 +12,31 @@ event loop leads (`_event_loop_commit.py`, with the same entries and the same ru
     caller D            |-- wait ---------------------------- answered --|
 
 A store says how a batch is performed, and what goes into one: `take_each_id_once`, for a transaction, or
-`take_in_order`, for a server that runs each command by itself.
+`take_in_order`, for a server that runs each command by itself. It also says how many batches may be under way at once
+(`in_flight`): with two, one travels while the server syncs the other.
+
+    caller A   |-- lead: A ------------------|
+    caller B     |-- lead: B ------------------|
+    caller C       |-- wait -----------------|-- lead: C, D, E --------------|
+    caller D         |-- wait ---------------------------------- answered --|
 
 Rules of a batch, each with a test:
 
 - In a transaction, each id occurs once. A second write to it waits for the next batch, in order.
-- There, ids are sorted: batches of several processes touch rows and pages in the same order.
+- No two batches under way have an id in common: writes to one id are performed in the order in which they came.
+- A batch that fails is its own callers' affair; another one that is under way does not notice.
+- A second batch sets out only when it is at least half as large as the one under way. A smaller one would cost the
+  server more than the wait that it saves.
+- In a transaction, ids are sorted: batches of several processes touch rows and pages in the same order.
 - Its size is limited.
 - No caller gets its result before the commit; if the commit fails, no caller learns that anything landed.
 - A caller who is interrupted does not harm the others. A waiter leaves the queue. If the leader is interrupted, the
   entries of its batch without a result go back to the head of the queue and are performed again. That is safe for a
   write, because each carries a version of its own.
 
-Who leads is decided by identity (`_leader is entry`), never by a local variable: an interrupt can arrive between any
-two instructions, and the cleanup must be able to tell.
+Who leads is decided by identity (`entry in _leads`), never by a local variable: an interrupt can arrive between any
+two instructions, and the cleanup must be able to tell. For the same reason, which ids are under way is never noted, but
+read from the batches themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +44,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -117,9 +128,14 @@ class BatchSplit(NamedTuple):
     left: deque[QueueEntry]
 
 
-def take_each_id_once(queue: deque[QueueEntry], *, following: bool = False) -> BatchSplit:
+NO_IDS: Final[Collection[bytes]] = frozenset()
+
+
+def take_each_id_once(
+    queue: deque[QueueEntry], under_way: Collection[bytes] = NO_IDS, *, following: bool = False
+) -> BatchSplit:
     """
-    Take from the head of the queue, each id once, sorted; a job goes alone.
+    Take from the head of the queue, each id once, sorted; a job goes alone. Ids that are under way wait.
 
     With `following`, several claims of one id are sent as one. The others get what it finds, as if they had come right
     after it, so a crowd that waits for one result asks for it once. This is only for callers that cannot leave the
@@ -130,9 +146,16 @@ def take_each_id_once(queue: deque[QueueEntry], *, following: bool = False) -> B
     waiting = iter(queue)
     for entry in waiting:
         if entry.write is None or len(taken) == BATCH_MAX:
+            if entry.write is None and not taken:
+                later.extend(waiting)
+                return BatchSplit([entry], later)
             later.append(entry)
             break
-        first = taken.setdefault(entry.write.id, entry)
+        id = entry.write.id
+        if id in under_way:
+            later.append(entry)
+            continue
+        first = taken.setdefault(id, entry)
         if first is entry:
             continue
         if not following or first.expect is not None or entry.expect is not None:
@@ -142,56 +165,75 @@ def take_each_id_once(queue: deque[QueueEntry], *, following: bool = False) -> B
         else:
             first.followers.append(entry)
     later.extend(waiting)
-    return BatchSplit([taken[id] for id in sorted(taken)] if taken else [later.popleft()], later)
+    return BatchSplit([taken[id] for id in sorted(taken)], later)
 
 
-def take_in_order(queue: deque[QueueEntry], size: int) -> BatchSplit:
-    """The head of the queue."""
-    return BatchSplit(list(islice(queue, size)), deque(islice(queue, size, None)))
+def take_in_order(queue: deque[QueueEntry], under_way: Collection[bytes] = NO_IDS, *, size: int) -> BatchSplit:
+    """The head of the queue, however often an id is in it; ids that are under way wait."""
+    if not under_way:
+        return BatchSplit(list(islice(queue, size)), deque(islice(queue, size, None)))
+    batch: list[QueueEntry] = []
+    later: deque[QueueEntry] = deque()
+    for entry in queue:
+        waits = len(batch) == size or (entry.write is not None and entry.write.id in under_way)
+        (later if waits else batch).append(entry)
+    return BatchSplit(batch, later)
+
+
+def ids_of(batches: Iterable[Iterable[QueueEntry]]) -> set[bytes]:
+    """The ids that are under way in some batches."""
+    return {entry.write.id for batch in batches for entry in batch if entry.write is not None}
+
+
+def is_worth_sending(waiting: int, batches: Iterable[Collection[QueueEntry]]) -> bool:
+    """Whether so many entries are enough for a batch of their own, beside those that are under way."""
+    return all(waiting * 2 >= len(batch) for batch in batches)
 
 
 class GroupCommit:
-    """The queue, the lead and the worker."""
+    """The queue, those who lead, and the workers."""
 
     def __init__(
         self,
         perform: Callable[[list[QueueEntry]], None],
-        take: Callable[[deque[QueueEntry]], BatchSplit] = take_each_id_once,
+        take: Callable[[deque[QueueEntry], Collection[bytes]], BatchSplit] = take_each_id_once,
+        *,
+        in_flight: int = 1,
     ) -> None:
+        """`in_flight` is how many batches may be under way: `perform` is called by so many threads at once."""
         self._perform = perform
         """Gives every entry of a batch its result or its error; raises only what does not concern the batch."""
         self._take_from = take
+        self._most = in_flight
         self._mutex = threading.Lock()
         self._queue: deque[QueueEntry] = deque()
-        self._leader: QueueEntry | None = None
-        self._batch: list[QueueEntry] = []
-        """The leader's batch, until its entries have got their results."""
+        self._leads: dict[QueueEntry, list[QueueEntry]] = {}
+        """Who leads, with the batch until its entries have got their results: empty until it has been taken."""
         self._crowded = False
         """Whether the last writes that were queued shared their batch."""
-        self._worker: threading.Thread | None = None
+        self._workers: set[threading.Thread] = set()
         self._worker_wake = threading.Lock()
         self._worker_wake.acquire()
 
     # Blocking callers.
 
     def run(self, entry: QueueEntry) -> Any:
-        """Perform an entry, in this thread or in that of the leader; its result."""
+        """Perform an entry, in this thread or in that of a leader; its result."""
         try:
             with self._mutex:
-                alone = self._leader is None
+                alone = not self._leads or self._may_go_alone(entry)
                 if alone:
-                    self._leader = entry
-                    self._batch = [entry]
+                    self._leads[entry] = [entry]
             if alone:
                 self._perform([entry])
                 failpoints.hit(BEFORE_ANSWER)
                 with self._mutex:
-                    self._hand_on()
+                    self._hand_on(entry)
             else:
                 self._wait_for_lead(entry)
                 while not entry.done:
-                    if self._leader is entry:
-                        self._lead()
+                    if entry in self._leads:
+                        self._lead(entry)
                     elif entry.wake is not None:
                         entry.wake.acquire()
         except BaseException:
@@ -203,10 +245,14 @@ class GroupCommit:
 
     def is_free(self) -> bool:
         """Whether nobody leads just now."""
-        return self._leader is None
+        return not self._leads
 
     def hold(self, entry: QueueEntry, seconds: float = -1) -> bool:
-        """Wait for the lead and keep it, so that nobody else uses the connection; whether it came in time."""
+        """
+        Wait for a lead and keep it, so that no batch sets out meanwhile; whether it came in time.
+
+        If two may be under way, the other one may still be.
+        """
         try:
             return self._wait_for_lead(entry, seconds) or not self._withdraw(entry)
         except BaseException:
@@ -218,44 +264,49 @@ class GroupCommit:
         self._withdraw(entry)
 
     def _wait_for_lead(self, entry: QueueEntry, seconds: float = -1) -> bool:
-        """Queue, and wait for the lead or an answer."""
+        """Queue, and wait for a lead or an answer."""
         with self._mutex:
-            if self._leader is None:
-                self._leader = entry
+            if not self._leads:
+                self._leads[entry] = []
                 self._queue.append(entry)
                 return True
             wake = threading.Lock()
             wake.acquire()
             entry.wake = wake
             self._queue.append(entry)
+            self._elect_and_wake()
             self._wake_if_elsewhere(entry)
         return wake.acquire(timeout=seconds)
 
-    def _lead(self) -> None:
+    def _lead(self, leader: QueueEntry) -> None:
         """Perform one batch, answer it and hand the lead on."""
         with self._mutex:
-            batch = self._take()
-        self._perform(batch)
-        failpoints.hit(BEFORE_ANSWER)
-        self._answer(batch)
+            batch = self._take(leader)
+        if batch:
+            self._perform(batch)
+            failpoints.hit(BEFORE_ANSWER)
+            self._answer(batch)
         with self._mutex:
-            self._hand_on()
+            self._hand_on(leader)
 
     def _withdraw(self, entry: QueueEntry) -> bool:
         """Leave the queue without harm to the others; False if the entry was performed already, and has its result."""
         while True:
             with suppress(KeyboardInterrupt):  # Asked twice: still leaving.
                 with self._mutex:
-                    if self._leader is entry:
+                    if entry in self._leads:
                         self._give_back(entry)
-                        self._hand_on()
+                        self._hand_on(entry)
                         return True
                     if entry in self._queue:
                         self._queue.remove(entry)
+                        self._elect_and_wake()
                         return True
-                    if self._leader is not None and not self._batch:
-                        self._wake(self._leader)  # The interrupt may have come between choosing and waking it.
-                    taken = entry in self._batch
+                    # The interrupt may have come between giving up a lead, choosing the next leader and waking it.
+                    self._elect()
+                    if (elected := self._elected()) is not None:
+                        self._wake(elected)
+                    taken = any(entry in batch for batch in self._leads.values())
                 # Whether it lands is being decided right now, so wait for that.
                 while taken and entry.wake is not None and not entry.done:
                     entry.wake.acquire()
@@ -272,27 +323,27 @@ class GroupCommit:
         thread wakes the worker at once, because the first loop may have stopped.
         """
         with self._mutex:
-            if self._worker is None:
+            if not self._workers:
                 self._start_worker()
             self._queue.append(entry)
-            if self._leader is not None:
+            leader = self._elect()
+            if leader is None:
                 self._wake_if_elsewhere(entry)
-                return
-            self._leader = entry
-            if self._crowded and entry.future is not None:
+            elif self._crowded and leader.future is not None and entry.future is not None:
                 entry.future.get_loop().call_soon(self._wake_worker)
             else:
-                self._wake(entry)
+                self._wake(leader)
 
     def _wake_worker(self) -> None:
-        """Called by the event loop after one round: wake the worker, if it is to lead."""
+        """Called by the event loop after one round: wake a worker, if it is to lead."""
         with self._mutex:
-            if self._leader is not None and self._leader.future is not None:
-                self._wake(self._leader)
+            elected = self._elected()
+            if elected is not None and elected.future is not None:
+                self._wake(elected)
 
     def _wake_if_elsewhere(self, entry: QueueEntry) -> None:
-        """Wake the worker if it is to lead for a loop that is not this entry's."""
-        leader = self._leader
+        """Wake a worker if it is to lead for a loop that is not this entry's."""
+        leader = self._elected()
         if leader is None or leader.future is None:
             return
         if entry.future is None or entry.future.get_loop() is not leader.future.get_loop():
@@ -304,38 +355,83 @@ class GroupCommit:
             worker.start()
         except RuntimeError as error:
             raise StoreUnavailable(f"no thread could be started to write with: {error}") from error
-        self._worker = worker
+        self._workers.add(worker)
 
     def _work(self) -> None:
-        """The worker thread: lead for awaiting callers, as long as there are any."""
+        """A worker thread: lead for awaiting callers, as long as there are any."""
         while True:
             woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
             with self._mutex:
-                if not self._queue or self._leader is not self._queue[0] or self._leader.future is None:
+                leader = self._elected()
+                if leader is None or leader.future is None:
                     # Not our turn. As long as awaiting callers are in the queue, our turn will come.
                     if woken or any(entry.future is not None for entry in self._queue):
                         continue
-                    self._worker = None
+                    self._workers.discard(threading.current_thread())
                     return
+                self._take(leader)  # At once: there may be another worker.
             try:
-                self._lead()
+                self._lead(leader)
             except BaseException as error:  # A worker must outlive everything, or its callers wait for ever.
-                for entry in self._batch:
+                batch = self._leads.get(leader, [])
+                for entry in batch:
                     if not entry.done:
                         entry.fail(StoreUnavailable(f"the batch failed: {error!r}"))
-                self._answer(self._batch)
+                self._answer(batch)
                 with self._mutex:
-                    self._hand_on()
+                    self._hand_on(leader)
 
     # What every leader does. Under the mutex, all but `_answer`.
 
-    def _take(self) -> list[QueueEntry]:
-        """The next batch."""
-        # Together, with nothing in between: an interrupt must find every entry in one of the two.
-        self._batch, self._queue = self._take_from(self._queue)
-        if self._batch[0].job is None:
-            self._crowded = len(self._batch) > 1
-        return self._batch
+    def _may_go_alone(self, entry: QueueEntry) -> bool:
+        """Whether an entry can be a batch of its own although another one is under way."""
+        if len(self._leads) >= self._most or self._queue or entry.write is None:
+            return False
+        batches = self._leads.values()
+        return is_worth_sending(1, batches) and entry.write.id not in ids_of(batches)
+
+    def _elected(self) -> QueueEntry | None:
+        """Who leads and has not taken a batch yet: one at most, because it will take whatever is there."""
+        return next((leader for leader, batch in self._leads.items() if not batch), None)
+
+    def _elect(self) -> QueueEntry | None:
+        """
+        Let the first in the queue that need not wait for a batch under way lead, if a lead is free and it is worth it.
+
+        Whoever was chosen has to be woken.
+        """
+        if len(self._leads) >= self._most or not self._queue or self._elected() is not None:
+            return None
+        leader: QueueEntry | None = self._queue[0]
+        if self._leads:
+            batches = self._leads.values()
+            if not is_worth_sending(len(self._queue), batches):
+                return None
+            busy = ids_of(batches)
+            leader = next((one for one in self._queue if one.write is None or one.write.id not in busy), None)
+        if leader is not None:
+            self._leads[leader] = []
+            if leader.future is not None and len(self._workers) < len(self._leads):
+                with suppress(StoreUnavailable):  # The worker that there is leads for it, after what it does now.
+                    self._start_worker()
+        return leader
+
+    def _elect_and_wake(self) -> None:
+        if (leader := self._elect()) is not None:
+            self._wake(leader)
+
+    def _take(self, leader: QueueEntry) -> list[QueueEntry]:
+        """The leader's batch; taken now, unless it was before. Empty if all that is queued has to wait."""
+        if batch := self._leads[leader]:
+            return batch
+        split = self._take_from(self._queue, ids_of(self._leads.values()) if len(self._leads) > 1 else NO_IDS)
+        # First here and then out of the queue: an interrupt must find every entry in one of the two.
+        self._leads[leader], self._queue = split
+        if split.batch and split.batch[0].job is None:
+            self._crowded = len(split.batch) > 1
+        if self._queue:
+            self._elect_and_wake()
+        return split.batch
 
     def _answer(self, batch: list[QueueEntry]) -> None:
         """Wake every caller in the batch; each event loop is woken once."""
@@ -353,21 +449,21 @@ class GroupCommit:
         """Put entries without a result back at the head of the queue, except the leader's own."""
         if own in self._queue:
             self._queue.remove(own)
-        for entry in reversed(self._batch):
+        batch = self._leads[own]
+        for entry in reversed(batch):
             if entry is not own and not entry.done and entry not in self._queue:
                 entry.again = True
                 self._queue.appendleft(entry)
-        self._answer([entry for entry in self._batch if entry is not own and entry.done])
+        self._answer([entry for entry in batch if entry is not own and entry.done])
 
-    def _hand_on(self) -> None:
+    def _hand_on(self, leader: QueueEntry) -> None:
         """The next in the queue leads, if there is one."""
-        self._batch = []
-        self._leader = self._queue[0] if self._queue else None
-        if self._leader is not None:
-            self._wake(self._leader)
+        self._leads.pop(leader, None)
+        if self._queue:
+            self._elect_and_wake()
 
     def _wake(self, entry: QueueEntry) -> None:
-        """Wake a caller, or the worker in its place. Waking once too often does no harm."""
+        """Wake a caller, or a worker in its place. Waking once too often does no harm."""
         wake = self._worker_wake if entry.future is not None else entry.wake
         if wake is not None and wake.locked():
             wake.release()

@@ -84,7 +84,7 @@ class RetryDecision(Enum):
     """What to do about an error."""
 
     AGAIN = "nothing was written; the same statement may well succeed"
-    LOST = "the connection is gone, and the answer with it: ask on another"
+    LOST = "the connection was lost, and the response with it: ask on another one"
     FINAL = "trying again now would not help"
 
 
@@ -125,6 +125,11 @@ def is_server_error(code: str | None) -> bool:
 def table_exists(error: BaseException | None) -> bool:
     """Whether a table could not be created because it is there."""
     return isinstance(error, psycopg.Error) and error.sqlstate == "42P07"
+
+
+def is_locked(error: BaseException | None) -> bool:
+    """Whether a statement gave up waiting for a lock."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == "55P03"
 
 
 def translate_error(error: BaseException, name: str) -> OncewardError:
@@ -188,12 +193,11 @@ def translate_sqlstate(code: str | None, message: str, name: str) -> OncewardErr
         case "42501":
             return StoreUnavailable(
                 f"{name}: this role lacks a privilege ({message}); it needs SELECT, INSERT, UPDATE and DELETE on "
-                "onceward_records, SELECT and UPDATE on onceward_meta, and the first time CREATE on the schema"
+                "onceward_records, SELECT and UPDATE on onceward_meta, and the first time CREATE on the schema. "
+                "`onceward store init --sql` prints it all, with the GRANTs, for the owner of the database"
             )
         case "42P01" | "42703" | "3F000":
-            return SchemaMismatch(
-                f"{name}: the tables are missing, or not as they should be ({message}); reopen the store"
-            )
+            return SchemaMismatch(f"{name}: the tables are missing, or not as expected ({message}); reopen the store")
         case "42P10":
             return SchemaMismatch(
                 f"{name}: the primary key of onceward_records is missing, so two callers could both claim a key; "
@@ -233,7 +237,10 @@ def translate_connect_error(error: BaseException, name: str, *, ever_connected: 
         return ConfigurationError(
             f"{name} refuses the connection: {message}; check user, password and database in the URL"
         )
-    return StoreUnavailable(f"{name} cannot be reached: {message}", retry_after_seconds=1.0)
+    return StoreUnavailable(
+        f"{name} cannot be reached: {message}. Check that it is running, then retry with the same key",
+        retry_after_seconds=1.0,
+    )
 
 
 def connect_failure(error: BaseException, name: str, *, ever_connected: bool) -> NotConnected:
@@ -244,8 +251,8 @@ def connect_failure(error: BaseException, name: str, *, ever_connected: bool) ->
 
 def _read_only(name: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{name} is read-only, as a standby is; connect to the writer's endpoint (or list "
-        "several hosts in the URL, and the writer is found)",
+        f"{name} is read-only, like a standby; connect to the primary (or list "
+        "several hosts in the URL, and the primary is found)",
         retry_after_seconds=1.0,
     )
 

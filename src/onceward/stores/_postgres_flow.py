@@ -17,6 +17,7 @@ from onceward._core.errors import OncewardError, SchemaMismatch, StoreContended,
 from onceward._core.record import PutResult, Record, Write
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime import failpoints
+from onceward.stores import _postgres_functions as functions
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import _postgres_wire as wire
 from onceward.stores._group_commit import PUT_ALONE, QueueEntry, copy_error
@@ -26,6 +27,7 @@ from onceward.stores._postgres_errors import (
     NotConnected,
     RetryDecision,
     ServerSilent,
+    is_locked,
     retry_decision,
     table_exists,
     translate_error,
@@ -35,7 +37,7 @@ from onceward.stores._settled_ids import SettledIds
 
 T = TypeVar("T")
 
-LATEST = 2
+LATEST = 3
 """The schema's version that this code knows."""
 
 STATEMENT_TRIES = 4
@@ -45,6 +47,9 @@ PUT_TRIES = 50
 PAUSE_SECONDS = 0.02
 """Before the second try; it doubles."""
 
+PURGE_STEPS = 100
+"""Statements of one purge at most: it is done in passing, and goes on with the next one."""
+
 BATCH_LOCK_TIMEOUT = "100ms"
 """Much longer than our statements hold a row, and short enough for the callers that wait behind the batch."""
 FAILURES = (*DRIVER_ERRORS, NotConnected)
@@ -52,15 +57,16 @@ FAILURES = (*DRIVER_ERRORS, NotConnected)
 BEFORE_PUT = failpoints.declare("postgres.put.before", "nothing is sent | a put, or a batch of them")
 AFTER_PUT = failpoints.declare("postgres.put.after", "a put is committed and answered | its caller hears of it")
 
-MIGRATION_LOCK = 0x6F6E6365
-"""Our advisory lock: if several processes start at once, one of them creates the tables."""
+MIGRATION_TRIES = 10
+"""Tries of a migration that met others on the table: it waits for a moment only, because all wait behind it."""
 SCRIPT_LOCK_SECONDS = 30.0
 """How long a migration may wait for another one: longer than one should take, and not for ever."""
 _TAKE_MIGRATION_LOCK = (
     b"SET LOCAL lock_timeout = '%ds'" % SCRIPT_LOCK_SECONDS,
     b"SET LOCAL statement_timeout = 0",  # A role's limit is meant for requests.
-    b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK,
+    b"SELECT pg_advisory_xact_lock(%d)" % rows.MIGRATION_LOCK,
 )
+MIGRATION_PAUSE_SECONDS = 0.5
 HAS_META = b"SELECT to_regclass('onceward_meta') IS NOT NULL"
 VERSION = b"SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _NOTHING: Mapping[str, Any] = {}
@@ -205,7 +211,7 @@ def put_back(target: PostgresTarget, write: Write, marks: Sequence[bytes]) -> Fl
 
 def _refused_by_mark(row: Sequence[Any]) -> PutResult:
     """The result if a mark is there: not landed, and the record that is there, if any."""
-    return PutResult(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
+    return PutResult(False, None if row[3] is None else rows.record_of(row[1], row[3:26]))
 
 
 def erase(target: PostgresTarget, ids: Sequence[bytes]) -> Flow[int]:
@@ -228,7 +234,7 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
         [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
         results = [rows.put_result_of(row, write, expect)]
     else:
-        found = yield QueryEffect(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
+        found = yield _batch_query(puts, relaxed)
         by_id = {row[-1]: row for row in found}
         results = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
     failpoints.hit(AFTER_PUT)
@@ -269,8 +275,16 @@ def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResul
 
 
 def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
+    if expect is not None and not write.rise:
+        return QueryEffect(wire.END, wire.end_values(write, expect, lock_timeout, relaxed))
     values = wire.put_values(write, expect, lock_timeout, relaxed)
     return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
+
+
+def _batch_query(puts: Sequence[tuple[Write, bytes | None]], relaxed: bool) -> QueryEffect:
+    if all(expect is not None and not write.rise for write, expect in puts):
+        return QueryEffect(wire.ENDS, wire.ends_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
+    return QueryEffect(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
 
 
 def _is_own_write(result: PutResult, write: Write) -> bool:
@@ -338,9 +352,14 @@ def purge(target: PostgresTarget, limit: int, version: bytes) -> Flow[PurgeResul
 
     One new version serves every row: it is only compared with that of the same id.
     """
-    bounds = {**_writing(target), "limit": limit, "version": version}
-    [(forgotten,)] = yield from with_retries(target, QueryEffect(rows.FORGET, bounds))
-    [(shrunk,)] = yield from with_retries(target, QueryEffect(rows.SHRINK, bounds))
+    forgotten = shrunk = 0
+    for _ in range(PURGE_STEPS):
+        bounds = {"limit": limit - forgotten, "shrink": limit - shrunk, "version": version}
+        effect = QueryEffect(rows.PURGE, {**_writing(target), **bounds})
+        [(gone, less, looked)] = yield from with_retries(target, effect)
+        forgotten, shrunk = forgotten + gone, shrunk + less
+        if looked < rows.LOOKS or forgotten >= limit or shrunk >= limit:
+            break
     return PurgeResult(forgotten, shrunk)
 
 
@@ -361,15 +380,27 @@ def open_schema(target: PostgresTarget) -> Flow[tuple[int, int]]:
     """Make sure that the tables are there and are understood; the versions before and after."""
     before = yield from _version(target)
     if before < LATEST:
-        statements = tuple(text for number, text in migrations() if number > before)
-        try:
-            yield from with_retries(target, ScriptEffect((*_TAKE_MIGRATION_LOCK, *statements)))
-        except StoreUnavailable as error:
-            if not table_exists(error.__cause__):
-                raise
-            # Somebody else held the lock before us, and has made them.
+        yield from _migrate(target, before)
         yield from _version(target)
     return before, LATEST
+
+
+def _migrate(target: PostgresTarget, before: int) -> Flow[None]:
+    """Run what is missing, in one transaction. Functions that are installed come along: they know one version."""
+    statements = [text for number, text in migrations(target.partitions) if number > before]
+    if before and (yield from with_retries(target, QueryEffect(functions.HAS_FUNCTIONS.encode()))) == [(True,)]:
+        [place] = yield from with_retries(target, QueryEffect(functions.PLACE.encode()))
+        statements += functions.migration_statements(functions.TablesPlace(*place))
+    for left in reversed(range(MIGRATION_TRIES)):
+        try:
+            yield from with_retries(target, ScriptEffect((*_TAKE_MIGRATION_LOCK, *statements)))
+            return
+        except StoreUnavailable as error:
+            if table_exists(error.__cause__):
+                return  # Somebody else held the lock before us, and has made them.
+            if not left or not is_locked(error.__cause__):
+                raise
+        yield SleepEffect(MIGRATION_PAUSE_SECONDS, False)
 
 
 def _version(target: PostgresTarget) -> Flow[int]:
@@ -384,12 +415,22 @@ def checked_version(name: str, found: Sequence[Any]) -> int:
     version: int = found[0][0]
     if version > LATEST:
         raise SchemaMismatch(
-            f"{name} has schema version {version}, this Onceward knows {LATEST}: upgrade it (pip install -U)"
+            f"{name} has schema version {version}, this Onceward knows version {LATEST}: upgrade it (pip install -U)"
         )
     return version
 
 
-def migrations() -> Iterator[tuple[int, bytes]]:
-    """The numbered scripts, in order."""
+def migrations(partitions: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The numbered scripts, in order; the records in so many partitions, if they are to be divided."""
     for number, script in migration_scripts("onceward.stores", "postgres"):
-        yield number, script.encode()
+        yield number, (_divided(script, partitions) if number == 1 and partitions else script).encode()
+
+
+def _divided(script: str, partitions: int) -> str:
+    whole, _, rest = script.partition("\n);\n")
+    parts = "".join(
+        f"CREATE TABLE onceward_records_{part} PARTITION OF onceward_records "
+        f"FOR VALUES WITH (MODULUS {partitions}, REMAINDER {part});\n"
+        for part in range(partitions)
+    )
+    return f"{whole}\n) PARTITION BY HASH (id);\n\n{parts}{rest}"

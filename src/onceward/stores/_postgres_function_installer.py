@@ -98,7 +98,7 @@ def _meaning(error: psycopg.Error, name: str) -> Exception:
         )
     if error.sqlstate == _DEPENDED_ON:
         return StoreUnavailable(
-            f"{name}: something of yours is built on the functions ({error.diag.message_detail or first_line(error)}); "
+            f"{name}: something else depends on the functions ({error.diag.message_detail or first_line(error)}); "
             "nothing was changed. Drop that first"
         )
     return translate_error(error, name)

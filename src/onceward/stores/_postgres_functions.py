@@ -13,22 +13,23 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from onceward._core.errors import SchemaMismatch
-from onceward.stores import _postgres_flow as flows
-from onceward.stores._postgres_rows import qualified
+from onceward.stores._postgres_rows import MIGRATION_LOCK, qualified
 from onceward.stores._upkeep import StoreCheck
 
-FUNCTIONS_VERSION = 1
+FUNCTIONS_VERSION = 2
 """Of the functions that this package installs; the same number is in `1_names.sql`."""
 REMOVAL = "remove.sql"
 LOCK_SECONDS = 5
 """How long the script waits for the table: while it waits, every later writer waits behind it."""
 
 _BODY = re.compile(r"CREATE OR REPLACE FUNCTION \S*?(onceward_\w+)\(.*?AS \$onceward\$(.*?)\$onceward\$;", re.DOTALL)
-_PLACE = """SELECT relnamespace::regnamespace::text, relowner::regrole::text FROM pg_class
+PLACE = """SELECT relnamespace::regnamespace::text, relowner::regrole::text FROM pg_class
     WHERE oid = to_regclass('onceward_records')"""
 _INSTALLED = """SELECT proname::text, prosrc FROM pg_proc
     WHERE pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('onceward_records'))
     AND proname LIKE 'onceward\\_%'"""
+HAS_FUNCTIONS = """SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'onceward_functions_version'
+    AND pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('onceward_records')))"""
 _VERSION = re.compile(r"\d+")
 
 
@@ -57,7 +58,7 @@ class InstalledFunctions(NamedTuple):
 
 def find_place(look: Looks) -> TablesPlace:
     """Where the tables are."""
-    [place] = look.rows(_PLACE)
+    [place] = look.rows(PLACE)
     return TablesPlace(*place)
 
 
@@ -106,14 +107,23 @@ def removal_script(place: TablesPlace) -> str:
     return _in_one_transaction(place, _text(REMOVAL, place.schema))
 
 
+def migration_statements(place: TablesPlace) -> tuple[bytes, ...]:
+    """What brings installed functions along, at the end of a migration's own transaction."""
+    return (
+        f"SET LOCAL ROLE {place.owner}".encode(),
+        f"SET LOCAL search_path = {place.schema}, pg_temp".encode(),
+        _texts(place.schema).encode(),
+    )
+
+
 def _in_one_transaction(place: TablesPlace, text: str) -> str:
     return "\n".join(
         (
             "BEGIN;",
             f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';",
             "-- One at a time.",
-            f"SELECT pg_advisory_xact_lock({flows.MIGRATION_LOCK});",
-            "-- Everything belongs to whoever owns the tables.",
+            f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK});",
+            "-- Everything belongs to the owner of the tables.",
             f"SET LOCAL ROLE {place.owner};",
             f"SET LOCAL search_path = {place.schema}, pg_temp;",
             "",

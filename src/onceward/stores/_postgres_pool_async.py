@@ -6,8 +6,9 @@ Why not psycopg_pool: it opens connections in threads of its own, so that a wron
 timeout, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
 it, and gets its error.
 
-Besides the connections that are lent there is one for batches, which belongs to the leader of the group commit: callers
-who wait for a lock, each on a connection of their own, cannot keep the others from writing.
+Besides the connections that are lent there are those for batches, one for each that may be under way. They belong to
+the leaders of the group commit: callers who wait for a lock, each on a connection of their own, cannot keep the others
+from writing.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class AsyncPostgresPool:
         """
         For a store, unless something else is said.
 
-        `lends` is how many connections there are besides the batch connection; `schema` is done before anything else.
+        `lends` is how many connections there are besides those for batches; `schema` is done before anything else.
         """
         self.target = target
         self.environment = environment
@@ -120,9 +121,9 @@ class AsyncPostgresPool:
         self._ever = False
         """Whether it has worked before."""
         self._idle: list[AsyncPooledConnection] = []
-        self._batch_connection: AsyncPooledConnection | None = None
+        self._for_batches: list[AsyncPooledConnection] = []
         self._seen = SettledIds()
-        lent = lends or target.pool_size - 1
+        lent = lends or max(1, target.pool_size - target.batches)
         if AWAITS:
             self._opening = asyncio.Lock()
             self._free = asyncio.Semaphore(lent)
@@ -139,7 +140,7 @@ class AsyncPostgresPool:
         return await self._run(flow, in_batch)
 
     async def answer(self, batch: Sequence[QueueEntry]) -> None:
-        """Give each put of a batch its answer or its error. The lead is ours, and with it the batch connection."""
+        """Give each put of a batch its answer or its error. A lead is ours, and with it a connection."""
         came: list[PutResult | None] | Exception
         try:
             puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
@@ -162,10 +163,8 @@ class AsyncPostgresPool:
             self.abandon()
         else:
             self.closed = True
-            self._drop_idle()
-            batch_connection, self._batch_connection = self._batch_connection, None
-            if batch_connection is not None:
-                self._discard(batch_connection)
+            self._drop(self._idle)
+            self._drop(self._for_batches)
 
     if AWAITS:
 
@@ -175,7 +174,7 @@ class AsyncPostgresPool:
             for pooled in list(self._pooled):
                 self._discard(pooled)
             self._idle.clear()
-            self._batch_connection = None
+            self._for_batches.clear()
 
     async def _run(self, flow: Flow[T], in_batch: bool) -> T:
         perform = self._perform_for_batch if in_batch else self._perform
@@ -194,7 +193,7 @@ class AsyncPostgresPool:
     async def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, SleepEffect):
             if effect.lost:
-                self._drop_idle()
+                self._drop(self._idle)
             return await self.environment.asleep(effect.seconds)
         pooled = await self._take()
         try:
@@ -211,11 +210,12 @@ class AsyncPostgresPool:
             self._give(pooled)
 
     async def _perform_for_batch(self, effect: Effect) -> Any:
-        """On the leader's own connection. There is one leader at a time, so nobody else is here."""
+        """On a leader's own connection. There are no more leaders than such connections, so none has to wait."""
         if type(effect) is not QueryEffect:
             return await self._perform(effect)
-        pooled, self._batch_connection = self._batch_connection, None
-        if pooled is None:
+        try:
+            pooled = self._for_batches.pop()
+        except IndexError:
             pooled = await self._connect()
         try:
             return await _query_async(pooled, effect)
@@ -223,11 +223,11 @@ class AsyncPostgresPool:
             if retry_decision(error) is RetryDecision.LOST:
                 self._discard(pooled)
             if isinstance(error, ServerSilent):
-                self._drop_idle()  # Whoever asks again, asks on a new line.
+                self._drop(self._idle)  # Whoever asks again, asks on a new line.
             raise
         finally:
             if _is_at_rest_async(pooled) and not self.closed:
-                self._batch_connection = pooled
+                self._for_batches.append(pooled)
             else:
                 self._discard(pooled)
 
@@ -259,10 +259,11 @@ class AsyncPostgresPool:
             self._discard(pooled)
         self._free.release()
 
-    def _drop_idle(self) -> None:
-        while self._idle:
+    def _drop(self, connections: list[AsyncPooledConnection]) -> None:
+        """Close all in a list, which other threads may be using."""
+        while connections:
             try:
-                pooled = self._idle.pop()
+                pooled = connections.pop()
             except IndexError:
                 return
             self._discard(pooled)

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from onceward._core.record import NOW, PutResult, Record, Write
+from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import Selection
 
 COLUMNS = (
@@ -39,6 +41,18 @@ TYPES = {
     "expect": "bytea",
 }
 """The type of each field of a `Write` (lease, replay and forget are durations there), and of what comes with it."""
+
+MIGRATION_LOCK = 0x6F6E6365
+"""Our advisory lock: if several processes start at once, one of them creates the tables."""
+DAY = 86_400_000_000
+"""A record whose `due_at` is NULL is looked at by purge so long after its first time: how long a result is replayed."""
+HOUR = DAY // 24
+OPEN = 2**63 - 1
+"""In `due_at`: it was seen unsettled, so it is listed, and purge has no business with it."""
+NEVER = OPEN - 1
+"""In `due_at`: settled, and kept for ever."""
+LOOKS = 1_000
+"""Records that one statement of a purge looks at."""
 
 _SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget"}
 US = "(extract(epoch FROM {}) * 1000000)::bigint"
@@ -95,15 +109,38 @@ class _Bound:
         return f"%({name})s::{TYPES[name]}"
 
 
+def _due(field: Any, kept: str = "", first_at: str = "") -> str:
+    """
+    When purge looks at a record that is written now; `kept` is what the column has, if there is a row.
+
+    As long as a record is young, and is settled for a day or more, it stays as it is: NULL.
+    """
+    state, end = field.format("state"), f"least({_value('replay_until', field)}, {_value('forget_at', field)})"
+    early = f"{end} < {first_at or _value('first_at', field)} + {DAY}"
+    if not kept:
+        return f"CASE WHEN {state} = 'in_doubt' THEN {OPEN} WHEN {early} THEN {end} END"
+    return (
+        f"CASE WHEN {state} = 'in_doubt' OR {state} = 'claimed' AND {kept} IS NOT NULL THEN {OPEN} "
+        f"WHEN {kept} IS NOT NULL OR {early} THEN coalesce({end}, {NEVER}) END"
+    )
+
+
 def _values(field: Any) -> str:
-    return ", ".join(_value(column, field) for column in COLUMNS)
+    return ", ".join((*(_value(column, field) for column in COLUMNS), _due(field)))
 
 
 def _changes(field: Any) -> str:
-    return ", ".join(f"{column} = {_value(column, field)}" for column in COLUMNS[1:])
+    changes = [f"{column} = {_value(column, field)}" for column in COLUMNS[1:]]
+    return ", ".join((*changes, f"due_at = {_due(field, 'kept.due_at')}"))
 
 
-_INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)})"
+def _ending(field: Any) -> str:
+    """What a write changes that keeps its fence: all but what its claim has fixed."""
+    changes = [f"{one} = {_value(one, field)}" for one in COLUMNS[1:] if one not in FIXED_BY_CLAIM]
+    return ", ".join((*changes, f"due_at = {_due(field, 'kept.due_at', 'kept.first_at')}"))
+
+
+_INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)}, due_at)"
 _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
 
 
@@ -119,14 +156,38 @@ SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
 
 
-def insert_statement(checked: str) -> bytes:
+def claim_or_row_statement(clock: str, restored: str = "") -> bytes:
+    """Insert a record if there is none. What stands there otherwise is one column, a row: most claims land."""
+    there = "onceward_records AS seen WHERE id = %(id)s::bytea"
+    return f"""
+WITH {clock},
+landed AS (
+    {_INSERT} SELECT {_values(_Bound())} FROM clock WHERE NOT EXISTS (SELECT FROM {there})
+    ON CONFLICT (id) DO NOTHING RETURNING fence)
+SELECT clock.now, {_US}, landed.fence,
+    CASE WHEN landed.fence IS NULL THEN (SELECT ROW({_SEEN_COLUMNS}) FROM {there}) END{restored}
+FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
+
+
+def end_statement(checked: str) -> bytes:
+    """Update a record that this very transaction has put: nobody can stand in the way, so no lock is waited for."""
+    return f"""
+WITH clock AS MATERIALIZED (SELECT {_US} AS now),
+landed AS (
+    UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM clock
+    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
+SELECT clock.now, {_US}, landed.fence{checked} FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
+
+
+def insert_statement(checked: str, first: str = "") -> bytes:
     """
     Insert a record; where there is one, the error of the primary key, which ends the transaction.
 
-    For a transaction that is undone then anyway. It costs the server half of what `claim_statement` does.
+    For a transaction that is undone then anyway. It costs the server half of what `claim_statement` does. What `first`
+    asks for is done before anything is inserted, what `checked` asks for after that.
     """
     return f"""
-{_INSERT} SELECT {_values(_Bound())} FROM (SELECT {_US} AS now) AS clock
+{_INSERT} SELECT {_values(_Bound())} FROM (SELECT {_US} AS now{first}) AS clock
 RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""".encode()  # noqa: S608 - constants
 
 
@@ -142,32 +203,53 @@ SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".encode()  # noqa: S608 - constants
 
 
+END = f"""
+WITH {CLOCK},
+landed AS MATERIALIZED (
+    UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM clock
+    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence),
+seen AS MATERIALIZED (
+    SELECT * FROM onceward_records WHERE id = %(id)s::bytea AND (SELECT count(*) FROM landed) = 0)
+SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}
+FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
+"""The usual swap, which ends what a claim began: half of the parameters, and nothing is looked up if it lands."""
 CLAIM, SWAP = claim_statement(CLOCK), swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
 """Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
 
 BATCH_FIELDS = (*(field for field in Write._fields if field != "relaxed"), "expect")
 _RELAXED = Write._fields.index("relaxed")
-_GIVEN = ", ".join(f"%({field})b::{TYPES[field]}[]" for field in BATCH_FIELDS)
+ENDS_FIELDS = tuple(field for field in BATCH_FIELDS if field not in (*FIXED_BY_CLAIM, "rise"))
+"""What a batch binds in which everything ends, or renews, what a claim began."""
+
+
+def _given(fields: Sequence[str]) -> str:
+    """The writes of a batch as rows: an array for each field."""
+    arrays = ", ".join(f"%({field})b::{TYPES[field]}[]" for field in fields)
+    return f"given AS MATERIALIZED (SELECT * FROM unnest({arrays}) AS one({', '.join(fields)}))"  # noqa: S608 - constants
+
+
+_HELD = """SELECT kept.id FROM clock, given
+JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect"""
+_IN_ORDER = "clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept"
+_OF_HELD = "FROM clock, held, given WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect"
+_RESULTS = f"""SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, given.id
+FROM clock, given LEFT JOIN landed ON landed.id = given.id
+LEFT JOIN seen ON seen.id = given.id AND landed.id IS NULL"""  # noqa: S608 - constants
 
 BATCH = f"""
 WITH {CLOCK},
-given AS MATERIALIZED (SELECT * FROM unnest({_GIVEN}) AS one({", ".join(BATCH_FIELDS)})),
+{_given(BATCH_FIELDS)},
 seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = ANY (%(id)b::bytea[])),
 inserted AS (
 {_INSERT} SELECT {_values("given.{}")} FROM clock, given
 WHERE given.expect IS NULL AND NOT EXISTS (SELECT FROM seen WHERE seen.id = given.id) ORDER BY given.id
 ON CONFLICT (id) DO NOTHING RETURNING id, fence),
-held AS MATERIALIZED (
-SELECT kept.id FROM clock, given JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect
-WHERE (SELECT count(*) FROM inserted) >= 0 AND clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept),
+held AS MATERIALIZED ({_HELD} WHERE (SELECT count(*) FROM inserted) >= 0 AND {_IN_ORDER}),
 updated AS (
-UPDATE onceward_records AS kept SET {_changes("given.{}")} FROM clock, held, given
-WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect RETURNING kept.id, kept.fence),
+UPDATE onceward_records AS kept SET {_changes("given.{}")} {_OF_HELD} RETURNING kept.id, kept.fence),
 landed AS MATERIALIZED (SELECT id, fence FROM inserted UNION ALL SELECT id, fence FROM updated)
-SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, given.id
-FROM clock, given LEFT JOIN landed ON landed.id = given.id
-LEFT JOIN seen ON seen.id = given.id AND landed.id IS NULL""".encode()  # noqa: S608 - constants
+{_RESULTS}""".encode()  # noqa: S608 - constants
 """
 Many puts in one statement, all or nothing.
 
@@ -175,6 +257,18 @@ Every batch takes its locks in the same order: first the inserts, sorted by id (
 so it cannot begin earlier), then the rows to be changed, sorted by id. In any other order two batches would deadlock
 again and again.
 """
+
+ENDS = f"""
+WITH {CLOCK},
+{_given(ENDS_FIELDS)},
+held AS MATERIALIZED ({_HELD} WHERE {_IN_ORDER}),
+landed AS MATERIALIZED (
+UPDATE onceward_records AS kept SET {_ending("given.{}")} {_OF_HELD} RETURNING kept.id, kept.fence),
+seen AS MATERIALIZED (
+SELECT * FROM onceward_records
+WHERE id = ANY (%(id)b::bytea[]) AND (SELECT count(*) FROM landed) < cardinality(%(id)b::bytea[]))
+{_RESULTS}""".encode()  # noqa: S608 - constants
+"""Many of what `END` does, in the same order of locks: half of the columns, nothing is looked up if all of it lands."""
 
 _READ = f"SELECT {_US} AS now, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
 FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
@@ -273,30 +367,59 @@ def qualified(schema: str, sql: bytes) -> bytes:
     return sql.replace(b" onceward_", b" %b.onceward_" % schema.encode())
 
 
-FORGET = f"""
+_HAS_MORE = "(kept.codec IS NOT NULL OR kept.error IS NOT NULL)"
+_ENDED = "kept.state IN ('settled', 'released')"
+_NEXT = f"CASE WHEN {_HAS_MORE} THEN least(kept.replay_until, kept.forget_at) ELSE kept.forget_at END"
+_LOOKED_AT = "FROM clock, looked JOIN onceward_records AS kept ON kept.id = looked.id WHERE"
+_LOCKED = "FOR UPDATE OF kept SKIP LOCKED"
+PURGE = f"""
 WITH {CLOCK},
+young AS MATERIALIZED (
+    SELECT id FROM onceward_records WHERE due_at IS NULL AND first_at <= (SELECT now FROM clock) - {DAY}
+    ORDER BY first_at LIMIT {LOOKS}),
 due AS MATERIALIZED (
-    SELECT id FROM onceward_records WHERE forget_at <= (SELECT now FROM clock) AND state IN ('settled', 'released')
-    ORDER BY forget_at LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED),
-gone AS (DELETE FROM onceward_records AS kept USING due WHERE kept.id = due.id RETURNING kept.fence),
+    SELECT id FROM onceward_records WHERE due_at <= (SELECT now FROM clock) AND due_at < {OPEN}
+    ORDER BY due_at LIMIT {LOOKS}),
+ended AS MATERIALIZED (
+    SELECT id FROM onceward_records AS kept WHERE due_at = {OPEN} AND {_ENDED} LIMIT {LOOKS}),
+looked AS MATERIALIZED (SELECT id FROM young UNION SELECT id FROM due UNION SELECT id FROM ended),
+over AS MATERIALIZED (
+    SELECT kept.id {_LOOKED_AT} {_ENDED} AND kept.forget_at <= clock.now
+    ORDER BY kept.forget_at LIMIT %(limit)s::bigint {_LOCKED}),
+expired AS MATERIALIZED (
+    SELECT kept.id {_LOOKED_AT} kept.state = 'settled' AND kept.replay_until <= clock.now AND {_HAS_MORE}
+    AND (kept.forget_at > clock.now) IS NOT FALSE ORDER BY kept.replay_until LIMIT %(shrink)s::bigint {_LOCKED}),
+later AS MATERIALIZED (
+    SELECT kept.id, CASE WHEN {_ENDED} THEN coalesce({_NEXT}, {NEVER}) ELSE {OPEN} END AS due_at {_LOOKED_AT}
+    NOT ({_ENDED}) OR coalesce({_NEXT}, {NEVER}) > clock.now + {HOUR} {_LOCKED}),
+gone AS (DELETE FROM onceward_records AS kept USING over WHERE kept.id = over.id RETURNING kept.fence),
 floor AS (
     UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
-    WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone))
-SELECT count(*) FROM gone""".encode()  # noqa: S608 - constants
-"""Delete and remember the greatest fence deleted, in one transaction. Locked rows are left for the next purge."""
-
-SHRINK = f"""
-WITH {CLOCK},
-due AS MATERIALIZED (
-    SELECT id FROM onceward_records WHERE replay_until <= (SELECT now FROM clock) AND state = 'settled'
-    AND (codec IS NOT NULL OR error IS NOT NULL)
-    ORDER BY replay_until LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED),
+    WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone)),
 shrunk AS (
-    UPDATE onceward_records AS kept SET codec = NULL, result = NULL, error = NULL, version = %(version)s::bytea
-    FROM due WHERE kept.id = due.id RETURNING 1)
-SELECT count(*) FROM shrunk""".encode()  # noqa: S608 - constants
+    UPDATE onceward_records AS kept SET codec = NULL, result = NULL, error = NULL, version = %(version)s::bytea,
+        due_at = coalesce(kept.forget_at, {NEVER})
+    FROM expired WHERE kept.id = expired.id RETURNING 1),
+moved AS (UPDATE onceward_records AS kept SET due_at = later.due_at FROM later WHERE kept.id = later.id)
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM shrunk), (SELECT count(*) FROM looked)""".encode()  # noqa: S608
+"""
+One step of a purge: look at the records whose time has come, in the order in which it came, and act on each.
+
+What is forgotten is deleted, and the greatest fence deleted is remembered; what has expired shrinks to a tombstone; the
+others get the time at which to look again. Rows that are locked are left for the next purge, and what is left is not
+locked.
+"""
 
 new_tuple = tuple.__new__
+
+
+_IN_FLIGHT = "SELECT * FROM onceward_records WHERE state IN ('claimed', 'in_doubt') AND due_at"
+_EITHER = "unsettled AS (SELECT * FROM young UNION ALL SELECT * FROM known)"
+_UNSETTLED = f"young AS MATERIALIZED ({_IN_FLIGHT} IS NULL), known AS MATERIALIZED ({_IN_FLIGHT} = {OPEN}), {_EITHER}"
+"""
+Unsettled records by their two indexes: what was claimed within the last day or so, and what was seen unsettled since.
+Materialized, because ids in order would otherwise be looked up by the primary key, which is the whole table.
+"""
 
 
 class ScanStatement(NamedTuple):
@@ -309,21 +432,32 @@ class ScanStatement(NamedTuple):
 def scan_statement(after: bytes, limit: int, selection: Selection) -> ScanStatement:
     """A page of records in order of id."""
     wanted = ["id > %(after)s::bytea"]
-    if selection.unsettled:
-        wanted.append("state IN ('claimed', 'in_doubt')")
     if selection.scope is not None:
         wanted.append("scope = %(scope)s::text")
     if selection.kind is not None:
         wanted.append("kind = %(kind)s::text")
-    sql = f"{_READ} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT %(limit)s::bigint"
-    return ScanStatement(
-        sql.encode(), {"after": after, "limit": limit, "scope": selection.scope, "kind": selection.kind}
-    )
+    if selection.before:
+        wanted.append("id < %(before)s::bytea")
+    if selection.family is None:
+        read = f"WITH {_UNSETTLED} {_READ.replace('onceward_records', 'unsettled')}" if selection.unsettled else _READ
+        sql = f"{read} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT %(limit)s::bigint"
+    else:
+        # By the family's index and not by that of ids, which the order would have the planner walk from end to end.
+        wanted.append("family = %(family)s::bytea")
+        sql = (
+            f"WITH these AS MATERIALIZED (SELECT id FROM onceward_records WHERE {' AND '.join(wanted)}) {_READ} "  # noqa: S608
+            "WHERE id IN (SELECT id FROM these ORDER BY id LIMIT %(limit)s::bigint) ORDER BY id"
+        )
+    return ScanStatement(sql.encode(), {"after": after, "limit": limit, **selection._asdict()})
 
 
 def without_relaxed(write: Write) -> tuple[Any, ...]:
     """The values of a write that a batch binds: `BATCH_FIELDS` without the last."""
     return (*write[:_RELAXED], *write[_RELAXED + 1 :])
+
+
+ending_of = itemgetter(*(Write._fields.index(field) for field in ENDS_FIELDS[:-1]))
+"""The values of a write that a batch of endings binds: `ENDS_FIELDS` without the last."""
 
 
 def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> dict[str, Any]:
@@ -365,7 +499,7 @@ def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Put
     """The result of a put; None if the statement's snapshot was too old, so that it has to be sent again."""
     now, then, fence = row[:3]
     if fence is not None:
-        return PutResult(True, _landed(write, now, then, fence))
+        return PutResult(True, landed_record(write, now, then, fence))
     if row[3] is None:
         return None if expect is None else PutResult(False, None)
     if expect is not None and row[13] == expect:
@@ -373,7 +507,15 @@ def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Put
     return PutResult(False, record_of(then, row[3:26]))
 
 
-def _landed(write: Write, now: int, then: int, fence: int) -> Record:
+def landed_or_row(row: Sequence[Any], write: Write) -> PutResult | None:
+    """The result of `claim_or_row_statement`; None if its snapshot was too old, so that it has to be sent again."""
+    now, then, fence, found = row[:4]
+    if fence is not None:
+        return PutResult(True, landed_record(write, now, then, fence))
+    return None if found is None else PutResult(False, record_of(then, found))
+
+
+def landed_record(write: Write, now: int, then: int, fence: int) -> Record:
     """
     The record that a put has left, as of the end of its statement.
 

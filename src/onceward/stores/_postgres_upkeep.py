@@ -8,22 +8,34 @@ under a lock of its own when it is first used: however many do that at once, one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import psycopg
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.record import Record
+from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_flow as flows
-from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_connect_error, translate_error
+from onceward.stores._postgres_errors import DRIVER_ERRORS, is_locked, translate_connect_error, translate_error
 from onceward.stores._postgres_functions import check_functions
-from onceward.stores._postgres_rows import COLUMNS, US, record_of
+from onceward.stores._postgres_indexes import (
+    LOCK_SECONDS,
+    PAUSE_SECONDS,
+    TRIES,
+    alone,
+    index_plan,
+    index_sql,
+    index_steps,
+)
+from onceward.stores._postgres_rows import COLUMNS, MIGRATION_LOCK, US, record_of
 from onceward.stores._postgres_url import PostgresTarget, parse
 from onceward.stores._postgres_wire import DEFAULT_CONVERSION, connect_arguments
 from onceward.stores._upkeep import SchemaMigration, StoreCheck, clock_detail
 from onceward.stores.postgres import PostgresStore
+
+BEFORE_INDEX = failpoints.declare("postgres.index.before", "an index is to be made or dropped | it is")
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -33,15 +45,15 @@ PAGE = 5_000
 """Records in one page of a count. Without their results, each is a few hundred bytes."""
 
 RIGHTS = {"onceward_records": ("SELECT", "INSERT", "UPDATE", "DELETE"), "onceward_meta": ("SELECT", "UPDATE")}
-INDEXES = frozenset(
-    ("onceward_records_pkey", "onceward_forget", "onceward_shrink", "onceward_unsettled", "onceward_family")
-)
+INDEXES = frozenset(("onceward_records_pkey", "onceward_family", *index_plan().made))
 
 _INDEXES = """SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
     WHERE indrelid = to_regclass('onceward_records') AND indisvalid"""
 _COLUMNS = """SELECT attname FROM pg_attribute
     WHERE attrelid = to_regclass('onceward_records') AND attnum > 0 AND NOT attisdropped"""
-_SIZE = "SELECT pg_size_pretty(pg_total_relation_size(to_regclass('onceward_records')))"
+_SIZE = """SELECT pg_size_pretty(sum(pg_total_relation_size(oid))), count(*) FILTER (WHERE relispartition) FROM pg_class
+    WHERE oid = to_regclass('onceward_records')
+    OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass('onceward_records')) WHERE isleaf)"""
 _TABLE = """SELECT relpersistence = 'p', row_security_active(oid) FROM pg_class
     WHERE oid = to_regclass('onceward_records')"""
 _REPLICAS = "SELECT count(*) FROM pg_stat_replication"
@@ -73,23 +85,61 @@ def planned(url: str) -> SchemaMigration:
     """What `migrate` would do."""
     with inspecting(url) as look:
         before = look.version()
+        steps = index_steps(look) if before == flows.LATEST else []
     names = tuple(f"postgres_{number:04}" for number, _ in flows.migrations() if number > before)
-    return SchemaMigration(before, flows.LATEST, names)
+    return SchemaMigration(before, flows.LATEST, names + tuple(step.sql for step in steps), begun=bool(steps))
 
 
 def migrate(url: str) -> tuple[int, int]:
     """Bring the schema up to date; its versions before and after."""
     before = planned(url).before
     _open(url)
+    if planned(url).scripts:
+        _make_indexes(url)
     return before, planned(url).before
 
 
 def schema_sql(after: int) -> str:
-    """The statements of all migrations later than a version, in one transaction."""
-    scripts = [text.decode().strip() for number, text in flows.migrations() if number > after]
-    lock = f"SELECT pg_advisory_xact_lock({flows.MIGRATION_LOCK});"
-    grants = f"-- A role that owns none of this needs:\n{_GRANTS}"
-    return "\n\n".join(("BEGIN;", f"-- One at a time.\n{lock}", *scripts, "COMMIT;", grants))
+    """The statements of all migrations later than a version, and what is done beside the writers afterwards."""
+    parts = [_in_one_transaction(after)] if after < flows.LATEST else []
+    if after:
+        parts.append(f"-- Where the table is large: not in a transaction. Otherwise nothing happens.\n{index_sql()}")
+        parts.append(
+            "-- Partitioned: onceward store migrate. Functions in SQL: onceward store install-functions --sql."
+        )
+    return "\n\n".join((*parts, f"-- A role that owns none of this needs:\n{_GRANTS}"))
+
+
+def partitioned_sql(url: str) -> str:
+    """The statements that make the tables, with the records divided as the URL says."""
+    return f"{_in_one_transaction(0, parse(url).partitions)}\n\n-- A role that owns none of this needs:\n{_GRANTS}"
+
+
+def _in_one_transaction(after: int, partitions: int = 0) -> str:
+    scripts = [text.decode().strip() for number, text in flows.migrations(partitions) if number > after]
+    lock = f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK});"
+    return "\n\n".join(("BEGIN;", f"-- One at a time.\n{lock}", *scripts, "COMMIT;"))
+
+
+def _make_indexes(url: str) -> None:
+    """One statement after the other, beside the writers; what is left to do is looked up before each."""
+    with inspecting(url) as look, inspecting(url) as held, alone(held.connection.execute):
+        if look.target.direct:
+            look.rows("SELECT set_config('statement_timeout', '0', false)")
+        while steps := index_steps(look):
+            step = steps[0]
+            for left in reversed(range(TRIES if step.blocks else 1)):
+                failpoints.hit(BEFORE_INDEX)
+                try:
+                    with look.connection.transaction() if step.blocks else nullcontext():
+                        if step.blocks:
+                            look.rows(f"SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', true)")
+                        look.run(step.sql)
+                    break
+                except StoreUnavailable as error:
+                    if not left or not is_locked(error.__cause__):
+                        raise
+                REAL.sleep(PAUSE_SECONDS)
 
 
 def check(url: str) -> list[StoreCheck]:
@@ -128,6 +178,13 @@ class Inspection(NamedTuple):
         except DRIVER_ERRORS as error:
             raise translate_error(error, self.target.name) from None
 
+    def run(self, sql: str) -> None:
+        """Run a statement that has no rows."""
+        try:
+            self.connection.execute(sql.encode())
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self.target.name) from error
+
     def value(self, sql: str, *parameters: Any) -> Any:
         """The one value of a statement."""
         [(value,)] = self.rows(sql, *parameters)
@@ -151,7 +208,7 @@ def _open(url: str) -> None:
     except StoreUnavailable as error:
         if "permission denied" in str(error.__cause__):
             raise StoreUnavailable(
-                f"{error}. Or let whoever owns the database run what `onceward store init --sql` prints"
+                f"{error}. Or let the owner of the database run what `onceward store init --sql` prints"
             ) from None
         raise
     finally:
@@ -221,10 +278,12 @@ def _clock(look: Inspection) -> StoreCheck:
 
 def _tables(look: Inspection) -> Iterator[StoreCheck]:
     missing = [column for column in COLUMNS if column not in {row[0] for row in look.rows(_COLUMNS)}]
-    yield StoreCheck("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as they should be")
+    yield StoreCheck("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as expected")
     absent = sorted(INDEXES - {row[0] for row in look.rows(_INDEXES)})
     yield StoreCheck(
-        "indexes", not absent, f"missing or invalid: {', '.join(absent)}" if absent else "as they should be"
+        "indexes",
+        not absent,
+        f"missing or invalid: {', '.join(absent)}; run onceward store migrate" if absent else "as expected",
     )
     [(logged, hidden)] = look.rows(_TABLE)
     yield StoreCheck("logged", logged, "yes" if logged else "UNLOGGED: a crash of the server empties the table")
@@ -235,5 +294,6 @@ def _tables(look: Inspection) -> Iterator[StoreCheck]:
         for right in rights
         if not look.value("SELECT has_table_privilege(to_regclass(%s), %s)", table, right)
     ]
-    yield StoreCheck("rights", not lacking, f"missing: {', '.join(lacking)}" if lacking else "as they should be")
-    yield StoreCheck("size", True, look.value(_SIZE))
+    yield StoreCheck("rights", not lacking, f"missing: {', '.join(lacking)}" if lacking else "as expected")
+    [(size, parts)] = look.rows(_SIZE)
+    yield StoreCheck("size", True, f"{size} in {parts} partitions" if parts else size)

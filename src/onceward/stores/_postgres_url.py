@@ -8,6 +8,7 @@ What we add for libpq gives way to what the URL says.
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -20,6 +21,8 @@ SCHEMES = ("postgresql", "postgres")
 
 POOL_SIZE = 8
 """Connections of one process. Concurrent writes share one of them; the others are for those who wait for a lock."""
+PARTITIONS_MAX = 256
+"""A statement about every record looks into all of them."""
 POOL_SIZE_MAX = 1_000
 LOCK_SECONDS = 5.0
 """How long a call waits for a row that another transaction holds, or for a free connection: below HTTP timeouts."""
@@ -65,11 +68,20 @@ class PostgresTarget(NamedTuple):
     answer_seconds: float = ANSWER_SECONDS
     may_relax: bool = False
     direct: bool = True
+    partitions: int = 0
+    """Into how many the table of records is divided when it is made; 0: it is one."""
+    batches: int = 1
+    """How many batches may be under way at once, each on a connection of its own."""
 
     @property
     def lock_timeout(self) -> str:
         """For PostgreSQL, in its unit; 0 would mean for ever."""
-        return f"{max(1, round(self.lock_seconds * 1000))}ms"
+        return _milliseconds(self.lock_seconds)
+
+
+@cache
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"
 
 
 def parse(url: str) -> PostgresTarget:
@@ -114,12 +126,17 @@ def _with_option(target: PostgresTarget, name: str, value: str) -> PostgresTarge
             return target._replace(may_relax=value == "relaxed")
         case "bouncer", "0" | "1":
             return target._replace(direct=value == "0")
+        case "partitions", _ if value.isascii() and value.isdigit() and 2 <= int(value) <= PARTITIONS_MAX:
+            return target._replace(partitions=int(value))
+        case "batches", "1" | "2":
+            return target._replace(batches=int(value))
         case _:
             raise ConfigurationError(
                 f"unknown option, or a value that is not allowed: {name[:40]}. The options are "
                 f"onceward_pool=2..{POOL_SIZE_MAX}, "
                 f"onceward_lock_timeout=SECONDS and onceward_answer_timeout=SECONDS (at least {ANSWER_SECONDS_MIN}; "
-                f"both at most {SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and onceward_bouncer=0|1"
+                f"both at most {SECONDS_MAX:.0f}), onceward_settle=durable|relaxed, onceward_bouncer=0|1, "
+                f"onceward_batches=1|2 and onceward_partitions=2..{PARTITIONS_MAX}"
             )
 
 

@@ -78,7 +78,9 @@ _ORDER = (*_FIELDS, "lock_timeout", "relaxed", "expect")
 
 CLAIM = numbered_statement("claim", rows.CLAIM, _ORDER)
 SWAP = numbered_statement("swap", rows.SWAP, _ORDER)
+END = numbered_statement("end", rows.END, _ORDER)
 BATCH = numbered_statement("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
+ENDS = numbered_statement("ends", rows.ENDS, (*rows.ENDS_FIELDS, "lock_timeout", "relaxed"))
 FIND = numbered_statement("find", rows.FIND, ("id",))
 FIND_MANY = numbered_statement("find_many", rows.FIND_MANY, ("ids",))
 
@@ -104,6 +106,25 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     return values
 
 
+def end_values(write: Write, expect: bytes, lock_timeout: str, relaxed: bool) -> list[Value]:
+    """The values of `END`."""
+    return [*ending_values(write), lock_timeout.encode(), _TRUE if relaxed else _FALSE, expect]
+
+
+def ending_values(write: Write) -> list[Value]:
+    """What a write changes that keeps its fence."""
+    settled_at, lease, replay, forget, codec, result, error, _, _, holder = write[15:]
+    return [
+        *(write.id, write.state.encode(), _int2(write.doubt), write.version, write.token),
+        None if settled_at is None else int8(settled_at),
+        None if lease is None else int8(lease),
+        None if replay is None else int8(replay),
+        None if forget is None else int8(forget),
+        None if codec is None else codec.encode(),
+        *(result, error, holder),
+    ]
+
+
 class _Kind(NamedTuple):
     """A PostgreSQL type: its OID, and how a value of it becomes bytes."""
 
@@ -120,6 +141,7 @@ _KINDS = {
     "boolean": _Kind(16, (_FALSE, _TRUE).__getitem__),
 }
 _COLUMNS = tuple(_KINDS[rows.TYPES[field]] for field in rows.BATCH_FIELDS)
+_ENDS_COLUMNS = tuple(_KINDS[rows.TYPES[field]] for field in rows.ENDS_FIELDS)
 
 
 def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
@@ -143,9 +165,15 @@ def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
 def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:
     """The values of `BATCH`: an array for each column."""
     columns = zip(*((*rows.without_relaxed(write), expect) for write, expect in puts), strict=True)
-    values: list[Value] = [array_of(kind, column) for kind, column in zip(_COLUMNS, columns, strict=True)]
-    values += (lock_timeout.encode(), _TRUE if relaxed else _FALSE)
-    return values
+    values = [array_of(kind, column) for kind, column in zip(_COLUMNS, columns, strict=True)]
+    return [*values, lock_timeout.encode(), _TRUE if relaxed else _FALSE]
+
+
+def ends_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:
+    """The values of `ENDS`."""
+    columns = zip(*((*rows.ending_of(write), expect) for write, expect in puts), strict=True)
+    values = [array_of(kind, column) for kind, column in zip(_ENDS_COLUMNS, columns, strict=True)]
+    return [*values, lock_timeout.encode(), _TRUE if relaxed else _FALSE]
 
 
 def ids_value(ids: Sequence[bytes]) -> list[Value]:

@@ -8,7 +8,7 @@ once while it moves (ASK). Commands for several nodes are sent to one after the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis.exceptions as exceptions
 from redis.crc import key_slot
@@ -16,7 +16,8 @@ from redis.crc import key_slot
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward.stores._redis_connection import RedisConnection
 from onceward.stores._redis_pipeline import RedisConnections, SingleServer
-from onceward.stores._redis_rows import SHARDS, RedisCommand, keys_of
+from onceward.stores._redis_rows import RedisCommand, tag_of
+from onceward.stores._redis_sentinel import Sentinels
 from onceward.stores._redis_url import RedisAddress, redirection, translate_error
 
 REDIRECTIONS_MAX = 5
@@ -25,25 +26,34 @@ REDIRECTIONS_MAX = 5
 Node = tuple[str, int]
 
 
+class SlotRange(NamedTuple):
+    """Slots that a node has."""
+
+    start: int
+    end: int
+    node: Node
+
+
 class Cluster:
-    """Sixteen shards, spread over the nodes by the Cluster itself."""
+    """Shards, spread over the nodes by the Cluster itself: as many nodes as there are shards can have one."""
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
-        self._slots = {key_slot(keys_of(address.options.prefix, n).tag.encode()): n for n in range(SHARDS)}
         self._connections: dict[Node, RedisConnection] = {}
+        self._ranges: list[SlotRange] = []
+        """Which node has which slots; empty: to be learnt."""
         self._node_of: dict[int, Node] = {}
-        """Shard -> node; empty: to be learnt."""
+        """Shard -> node, for shards that were asked for since then."""
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands, each to its node; the responses, with the driver's error where one failed."""
         replies: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
         for _ in range(REDIRECTIONS_MAX):
-            if not self._node_of:
+            if not self._ranges:
                 self._learn()
             for node, places in self._by_node(commands, waiting).items():
-                got = self._connection_to(node).exchange([commands[place].args for place in places])
+                got = self._connection_to(node).exchange([commands[place] for place in places])
                 for place, reply in zip(places, got, strict=True):
                     replies[place] = reply
             waiting = [place for place in waiting if self._is_redirected(commands, replies, place)]
@@ -54,15 +64,14 @@ class Cluster:
         return replies
 
     def open(self) -> None:
-        """Connect to every node that has a shard, and check it."""
-        self._learn()
-        for node in set(self._node_of.values()):
-            self._connection_to(node).open()
+        """Connect to every node that has slots, and check it."""
+        for connection in self.nodes():
+            connection.open()
 
     def nodes(self) -> list[RedisConnection]:
-        """A connection to every node that has a shard."""
+        """A connection to every node that has slots."""
         self._learn()
-        return [self._connection_to(node) for node in sorted(set(self._node_of.values()))]
+        return [self._connection_to(node) for node in sorted({one.node for one in self._ranges})]
 
     def drop(self) -> None:
         """Let go of every connection."""
@@ -72,11 +81,20 @@ class Cluster:
     def _by_node(self, commands: Sequence[RedisCommand], places: Sequence[int]) -> dict[Node, list[int]]:
         found: dict[Node, list[int]] = {}
         for place in places:
-            node = self._node_of.get(commands[place].shard)
-            if node is None:
-                raise StoreUnavailable("no node of the Redis Cluster has the slot of a shard: the Cluster is not whole")
-            found.setdefault(node, []).append(place)
+            found.setdefault(self._node(commands[place].shard), []).append(place)
         return found
+
+    def _node(self, shard: int) -> Node:
+        node = self._node_of.get(shard)
+        if node is None:
+            slot = key_slot(tag_of(self._address.options.prefix, shard).encode())
+            node = next((one.node for one in self._ranges if one.start <= slot <= one.end), None)
+            if node is None:
+                raise StoreUnavailable(
+                    "no node of the Redis Cluster has the slot of a shard: the Cluster is incomplete"
+                )
+            self._node_of[shard] = node
+        return node
 
     def _is_redirected(self, commands: Sequence[RedisCommand], replies: list[Any], place: int) -> bool:
         """Follow a redirection in a reply; whether the command is to be sent again to the new node."""
@@ -86,10 +104,14 @@ class Cluster:
             if there.for_good:
                 self._node_of[shard] = node
                 return True
-            replies[place] = self._connection_to(node).exchange([("ASKING",), commands[place].args])[1]
+            asking = RedisCommand(shard, ("ASKING",))
+            replies[place] = self._connection_to(node).exchange([asking, commands[place]])[1]
             return redirection(replies[place]) is not None  # It has arrived meanwhile: ask the shard's node again.
         if isinstance(reply, exceptions.ConnectionError | exceptions.TimeoutError):
-            self._node_of = {}  # The node is gone. Its place may have been taken: the next call will learn by whom.
+            self._ranges, self._node_of = (
+                [],
+                {},
+            )  # The node is gone. Its place may have been taken: the next call will learn by whom.
         return False
 
     def _connection_to(self, node: Node) -> RedisConnection:
@@ -99,26 +121,24 @@ class Cluster:
 
     def _learn(self) -> None:
         """Ask the nodes, one after the other, until one knows which slots are where."""
-        first = (self._address.driver.get("host", "localhost"), self._address.driver.get("port", 6379))
         last: Exception = StoreUnavailable("no node of the Redis Cluster answered")
-        for node in [*self._connections, first]:
-            [reply] = self._connection_to(node).exchange([("CLUSTER", "SLOTS")])
+        for node in [*self._connections, *(seed for seed in self._address.seeds if seed not in self._connections)]:
+            [reply] = self._connection_to(node).exchange([RedisCommand(0, ("CLUSTER", "SLOTS"))])
             if isinstance(reply, Exception):
                 last = reply
                 continue
-            self._node_of = self._read(reply, node[0])
+            # A node that does not know its own name is reached by the one we used.
+            self._ranges = [
+                SlotRange(start, end, (primary[0].decode() if primary[0] else node[0], primary[1]))
+                for start, end, primary, *_ in reply
+            ]
+            self._node_of = {}
             return
         raise last if isinstance(last, OncewardError) else translate_error(last, self._address)
 
-    def _read(self, ranges: Sequence[Any], host: str) -> dict[int, Node]:
-        """Shard -> node. A node that does not know its own name is reached by the one we used."""
-        node_of: dict[int, Node] = {}
-        for start, end, primary, *_ in ranges:
-            node = (primary[0].decode() if primary[0] else host, primary[1])
-            node_of.update((shard, node) for slot, shard in self._slots.items() if start <= slot <= end)
-        return node_of
-
 
 def connections_to(address: RedisAddress) -> RedisConnections:
-    """Connections to the server that an address names, or to the nodes of its Cluster."""
-    return Cluster(address) if address.options.cluster else SingleServer(address)
+    """Connections to the server that an address names, to the nodes of its Cluster, or to what its Sentinels name."""
+    if address.options.cluster:
+        return Cluster(address)
+    return SingleServer(address, find=Sentinels(address).find_master if address.service else None)

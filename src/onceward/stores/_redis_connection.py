@@ -11,21 +11,25 @@ and an operation would run twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis.exceptions as exceptions
 
 from onceward._core.errors import ConfigurationError
+from onceward.stores import _redis_hash_rows as hash_rows
+from onceward.stores import _redis_packed_rows as packed_rows
+from onceward.stores._redis_line import RedisLine, line_of
 from onceward.stores._redis_packer import Arg, pack_args
-from onceward.stores._redis_rows import SCRIPTS
-from onceward.stores._redis_url import DriverConnection, RedisAddress, may_send_again, translate_error
+from onceward.stores._redis_rows import RedisCommand
+from onceward.stores._redis_schema import SCRIPTS as SCHEMA_SCRIPTS
+from onceward.stores._redis_url import DriverConnection, NotReplicated, RedisAddress, may_send_again, translate_error
 
-Args = tuple[Arg, ...]
-
+Args = tuple[Arg, ...] | bytes
+SCRIPTS = (*packed_rows.SCRIPTS, *hash_rows.SCRIPTS, *SCHEMA_SCRIPTS)
 
 _REFUSED = (
-    "the Redis server {name} {why}: it may forget a claim, and the operation would run twice. {cure}. To accept that "
+    "the Redis server {name} {why}: it may lose a claim, and the operation would run twice. {cure}. To accept that "
     "(for repeatable work, or in tests), add ?durability=volatile to the URL"
 )
 
@@ -33,25 +37,60 @@ _REFUSED = (
 class RedisConnection:
     """One server. Used by one thread at a time: the pipeline in front of it sees to that."""
 
-    def __init__(self, address: RedisAddress) -> None:
+    def __init__(self, address: RedisAddress, find: Callable[[], RedisAddress] | None = None) -> None:
         self.address = address
+        self._find = find
+        """Says which server to connect to, each time; None: always the one of the address."""
         self._connection: DriverConnection | None = None
+        self._line: RedisLine | None = None
+        """The socket of the connection, if we may use it ourselves."""
 
-    def exchange(self, commands: Sequence[Args]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands; their replies, with the driver's error for each command that failed or has no reply."""
+        sent: list[Args] = [command.args for command in commands]
+        replicas = self.address.options.replicas
+        waits = replicas > 0 and any(command.writes for command in commands)
+        if waits:
+            sent.append(self._wait())
         replies: list[Any] = []
         for again in (False, True):
             try:
-                self._talk(self._connected(), commands, replies)
+                self._talk(self._connected(), sent, replies)
                 break
             except exceptions.RedisError as error:
                 self.drop()
                 if again or not may_send_again(error):
-                    return [*replies, *[error] * (len(commands) - len(replies))]
+                    replies += [error] * (len(sent) - len(replies))
+                    return self._confirmed(commands, replies, 0) if waits else replies
             except BaseException:
                 self.drop()  # Answers that nobody has read yet must not be taken for those of the next commands.
                 raise
-        return self._with_scripts(commands, replies)
+        replies = self._with_scripts(sent, replies, waits=waits)
+        if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
+            self.drop()  # It has become a replica: the next exchange asks again who the primary is.
+        if not waits:
+            return replies
+        # What was sent again may have landed on the connection that broke, and nobody has waited for that.
+        return self._confirmed(commands, replies, 0 if again else replies[-1])
+
+    def _wait(self) -> Args:
+        """Waits for replicas, half as long as for the server itself."""
+        return ("WAIT", self.address.options.replicas, max(1, int(self.address.options.timeout_seconds * 500)))
+
+    def _confirmed(self, commands: Sequence[RedisCommand], replies: list[Any], on: Any) -> list[Any]:
+        """The replies; where a put is not on as many replicas as it should be, an error in their place."""
+        asked = self.address.options.replicas
+        if not isinstance(on, int) or on < asked:
+            error = NotReplicated(on if isinstance(on, int) else 0, asked)
+            for place, command in enumerate(commands):
+                if command.writes and isinstance(replies[place], list) and replies[place][0]:  # It landed.
+                    replies[place] = error
+        return replies[: len(commands)]
+
+    def line(self) -> RedisLine | None:
+        """The socket of the connection, made if need be; None if only redis-py can use it."""
+        self._connected()
+        return self._line
 
     def open(self) -> None:
         """Connect now, and check the server."""
@@ -63,38 +102,48 @@ class RedisConnection:
 
     def drop(self) -> None:
         """Let go of the connection; the next exchange makes another. In a forked child, the parent's stays as it is."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._line = self._connection, None, None
         if connection is not None:
             connection.disconnect()
 
     def _connected(self) -> DriverConnection:
         if self._connection is None:
+            if self._find is not None:
+                self.address = self._find()
             connection = self.address.connection()
             try:
                 connection.connect()
+                if self._find is not None:
+                    self._check_role(connection)
                 if self.address.options.durable:
                     self._check(connection)
             except BaseException:
                 connection.disconnect()
                 raise
-            self._connection = connection
+            self._connection, self._line = connection, line_of(connection)
         return self._connection
 
     def _talk(self, connection: DriverConnection, commands: Sequence[Args], replies: list[Any]) -> None:
         """Send what has no reply yet, and read."""
         waiting = commands[len(replies) :]
-        connection.send_packed_command([b"".join(map(pack_args, waiting))])
+        packed = b"".join([one if type(one) is bytes else pack_args(one) for one in waiting])
+        if self._line is not None:
+            self._line.talk(packed, len(waiting), replies)
+            return
+        connection.send_packed_command([packed])
         for _ in waiting:
             try:
                 replies.append(connection.read_response(disable_decoding=True))
             except exceptions.ResponseError as error:
                 replies.append(error)
 
-    def _with_scripts(self, commands: Sequence[Args], replies: list[Any]) -> list[Any]:
+    def _with_scripts(self, commands: Sequence[Args], replies: list[Any], *, waits: bool = False) -> list[Any]:
         """Load our scripts into a server that does not have them, and send the commands that failed for it again."""
         unknown = [place for place, one in enumerate(replies) if isinstance(one, exceptions.NoScriptError)]
         if unknown:
             teaching: list[Args] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
+            if waits:
+                unknown.append(len(commands) - 1)
             again = self._once([*teaching, *(commands[place] for place in unknown)])[len(teaching) :]
             for place, reply in zip(unknown, again, strict=True):
                 replies[place] = reply
@@ -113,6 +162,13 @@ class RedisConnection:
         return replies
 
     # What the server must be like.
+
+    def _check_role(self, connection: DriverConnection) -> None:
+        """A Sentinel may be late to hear of a failover: what it names must say by itself that it is a primary."""
+        replies: list[Any] = []
+        self._talk(connection, [("ROLE",)], replies)
+        if not isinstance(replies[0], list) or replies[0][0] != b"master":
+            raise exceptions.ReadOnlyError("the Sentinels still name a server that is no longer a primary")
 
     def _check(self, connection: DriverConnection) -> None:
         """Refuse a server that may forget. One that does not say, or does not allow INFO, is refused as well."""

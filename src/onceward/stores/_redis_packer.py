@@ -32,8 +32,10 @@ def encode_args(args: Sequence[Arg]) -> tuple[bytes, ...]:
     )
 
 
-def pack_args(args: Sequence[Arg]) -> bytes:
-    """One command as it is sent."""
+def pack_args(args: Sequence[Arg] | bytes) -> bytes:
+    """One command as it is sent; bytes are one that is packed already."""
+    if isinstance(args, bytes):
+        return args
     words = encode_args(args)
     if hiredis_pack is not None:
         return hiredis_pack(words)

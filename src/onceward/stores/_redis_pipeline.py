@@ -21,10 +21,13 @@ from redis.exceptions import RedisError
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import PutResult, Write
 from onceward.runtime import failpoints
+from onceward.runtime.flow_driver import drive_steps
+from onceward.stores import _redis_schema as schema
 from onceward.stores._group_commit import GroupCommit, QueueEntry, copy_error, take_in_order
 from onceward.stores._redis_connection import RedisConnection
-from onceward.stores._redis_rows import RedisCommand, peek_commands, peek_result_of, put_command, put_result_of
-from onceward.stores._redis_url import RedisAddress, translate_error
+from onceward.stores._redis_line import reads_sockets
+from onceward.stores._redis_rows import RedisCommand, RowFormat
+from onceward.stores._redis_url import RedisAddress, has_left, translate_error
 from onceward.stores._settled_ids import SettledIds
 
 BATCH_MAX = 128
@@ -33,6 +36,9 @@ BATCH_MAX = 128
 BEFORE_PUT = failpoints.declare("redis.put.before", "a put is decided | it is sent to the server")
 AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put | its caller hears of it")
 
+
+RESENT_MAX = 2
+"""Times that a put is made anew because the rows have another form: once is usual, in a migration."""
 
 PEEK_MISSED: Final = object()
 """The result of a peek that found nothing: the put follows."""
@@ -57,14 +63,12 @@ class RedisConnections(Protocol):
 class SingleServer:
     """Every shard on the same server."""
 
-    def __init__(self, address: RedisAddress) -> None:
-        self._connection = RedisConnection(address)
+    def __init__(self, address: RedisAddress, find: Callable[[], RedisAddress] | None = None) -> None:
+        self.find = find
+        self._connection = RedisConnection(address, find)
+        self.exchange = self._connection.exchange
         self.open = self._connection.open
         self.drop = self._connection.drop
-
-    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """Send commands; their responses, with the driver's error where one failed."""
-        return self._connection.exchange([command.args for command in commands])
 
     def nodes(self) -> list[RedisConnection]:
         """The one connection; raises if it cannot be opened."""
@@ -72,63 +76,81 @@ class SingleServer:
         return [self._connection]
 
 
+class FormatChanged(StoreUnavailable):
+    """The rows have another form than the one that the commands were for. Inside this package only."""
+
+
 class RedisRequest(QueueEntry):
     """One caller's commands, and how their replies are to be read."""
 
-    __slots__ = ("commands",)
+    __slots__ = ("commands", "resent")
     commands: Sequence[RedisCommand]
+    resent: int
+    """How often the rows had another form than was thought."""
 
-    def read(self, replies: list[Any]) -> Any:
+    def prepare(self, rows: RowFormat) -> None:
+        """Make the commands, for rows of this form."""
+
+    def read(self, rows: RowFormat, replies: list[Any]) -> Any:
         """What the caller gets; `PEEK_MISSED` if other commands have to be sent now."""
         raise NotImplementedError
 
 
 class CommandRequest(RedisRequest):
-    """Commands whose replies a function reads."""
+    """Commands whose replies the caller reads by itself."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        commands: Sequence[RedisCommand],
-        reader: Callable[[list[Any]], Any],
-        future: asyncio.Future[Any] | None = None,
-    ) -> None:
+    def __init__(self, commands: Sequence[RedisCommand], future: asyncio.Future[Any] | None = None) -> None:
         super().__init__(None, future=future)
         self.commands = commands
-        self._reader = reader
+        self.resent = RESENT_MAX  # They are for rows of one form: the caller has to make others.
 
-    def read(self, replies: list[Any]) -> Any:
-        """What the caller gets, read from the server's responses."""
-        return self._reader(replies)
+    def read(self, rows: RowFormat, replies: list[Any]) -> Any:
+        """The replies."""
+        return list(replies)
+
+
+class FormatRequest(RedisRequest):
+    """Asks for the form of the rows."""
+
+    __slots__ = ()
+
+    def __init__(self, future: asyncio.Future[Any] | None = None) -> None:
+        super().__init__(None, future=future)
+        self.commands = ()
+        self.resent = 0
+
+    def read(self, rows: RowFormat, replies: list[Any]) -> Any:
+        """The form."""
+        return rows
 
 
 class PutRequest(RedisRequest):
     """A put. If the record was seen settled before, it first peeks, and puts only if there is none."""
 
-    __slots__ = ("_looks", "_prefix", "_seen")
+    __slots__ = ("_looks", "_seen")
     write: Write
 
     def __init__(
-        self, prefix: str, seen: SettledIds, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
+        self, seen: SettledIds, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
     ) -> None:
         super().__init__(write, expect, future=future)
-        self._prefix = prefix
         self._seen = seen
         self._looks = expect is None and write.id in seen
-        if self._looks:
-            self.commands = peek_commands(prefix, write.id)
-        else:
-            self.commands = (put_command(prefix, write, expect),)
+        self.resent = 0
 
-    def read(self, replies: list[Any]) -> Any:
+    def prepare(self, rows: RowFormat) -> None:
+        """Make the commands, for rows of this form."""
+        self.commands = rows.peek(self.write.id) if self._looks else rows.put(self.write, self.expect)
+
+    def read(self, rows: RowFormat, replies: list[Any]) -> Any:
         """What the caller gets, read from the server's responses."""
         write = self.write
-        result = peek_result_of(write.id, replies) if self._looks else put_result_of(write, replies[0])
+        result = rows.peek_result(write.id, replies) if self._looks else rows.put_result(write, replies)
         if result is None:
             self._seen.forget(write.id)
             self._looks = False
-            self.commands = (put_command(self._prefix, write, self.expect),)
             return PEEK_MISSED
         self._seen.note(write.id, result)
         return result
@@ -143,12 +165,38 @@ class RedisServer:
         self.prefix = address.options.prefix
         self.pipeline = self._empty()
         self.seen = SettledIds()
+        self.rows: RowFormat | None = None
+        """The form of the rows; None: to be learnt."""
+        self._repair = False
+        """Whether a shard was found that is not ready."""
+        self.at_fork: list[Callable[[], None]] = []
+        """What else has to let go of connections in a forked child."""
         self._closed = False
         _open_servers.add(self)
         try:
             connections.open()
+            self._learn()
         except StoreUnavailable:
             return  # It may come up later: every new connection is checked, and the first call says what is wrong.
+        except BaseException:
+            connections.drop()
+            raise
+
+    @property
+    def find(self) -> Callable[[], RedisAddress] | None:
+        """Says where the primary is, if that can change."""
+        return self.connections.find if isinstance(self.connections, SingleServer) else None
+
+    @property
+    def has_plain_socket(self) -> bool:
+        """Whether an event loop can use a connection by itself: one server, no TLS, no waiting for replicas."""
+        driver, options = self.address.driver, self.address.options
+        return (
+            isinstance(self.connections, SingleServer)
+            and "connection_class" not in driver
+            and not options.replicas
+            and reads_sockets()
+        )
 
     def _empty(self) -> GroupCommit:
         """The queue in front of the server. A hot key may be in a batch many times."""
@@ -168,7 +216,7 @@ class RedisServer:
 
     def put(self, write: Write, expect: bytes | None, future: asyncio.Future[PutResult] | None = None) -> PutRequest:
         """A put, ready to be queued."""
-        return PutRequest(self.prefix, self.seen, write, expect, future)
+        return PutRequest(self.seen, write, expect, future)
 
     def _perform(self, batch: list[QueueEntry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
@@ -181,12 +229,29 @@ class RedisServer:
             self._send(calls)
             calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
 
+    def _learn(self) -> RowFormat:
+        """Read how the rows are kept here; a store that is not there is made."""
+        rows: RowFormat = drive_steps(schema.learn(self.prefix, repair=self._repair), self._replies)
+        self.rows, self._repair = rows, False
+        return rows
+
+    def _replies(self, commands: Sequence[RedisCommand]) -> list[Any]:
+        """Replies to commands of our own; raises if one is an error."""
+        replies = self.connections.exchange(commands)
+        for reply in replies:
+            if isinstance(reply, RedisError):
+                raise translate_error(reply, self.address)
+        return replies
+
     def _send(self, calls: list[RedisRequest]) -> None:
         """One exchange for all of them."""
         has_put = any(call.write is not None for call in calls)
-        if has_put:
-            failpoints.hit(BEFORE_PUT)
         try:
+            rows = self.rows or self._learn()
+            for call in calls:
+                call.prepare(rows)
+            if has_put:
+                failpoints.hit(BEFORE_PUT)
             if len(calls) == 1:
                 replies = self.connections.exchange(calls[0].commands)
             else:
@@ -200,16 +265,17 @@ class RedisServer:
         start = 0
         for call in calls:
             end = start + len(call.commands)
-            self._read_replies(call, replies[start:end])
+            self.read_replies(call, rows, replies[start:end])
             start = end
 
-    def _read_replies(self, call: RedisRequest, replies: list[Any]) -> None:
+    def read_replies(self, call: RedisRequest, rows: RowFormat, replies: list[Any]) -> None:
         """Read one caller's replies. An error in them concerns that caller only."""
         try:
             for one in replies:
                 if isinstance(one, RedisError):
-                    raise translate_error(one, self.address)
-            result = call.read(replies)
+                    self._refused(call, rows, one)
+                    return
+            result = call.read(rows, replies)
             if result is not PEEK_MISSED:
                 call.answer = result
                 call.done = True
@@ -218,8 +284,26 @@ class RedisServer:
         except Exception as error:
             call.fail(StoreUnavailable(f"a reply of {self.address.name} could not be read: {type(error).__name__}"))
 
+    def _refused(self, call: RedisRequest, rows: RowFormat, error: RedisError) -> None:
+        """Fail a call, or leave it to be sent again in another form."""
+        if not has_left(error, rows.version):
+            call.fail(translate_error(error, self.address))
+            return
+        if self.rows is rows:
+            self.rows, self._repair = None, True
+        if call.resent < RESENT_MAX:
+            call.resent += 1
+        elif isinstance(call, CommandRequest):
+            call.fail(
+                FormatChanged(f"the records at {self.address.name} are being migrated; retry", retry_after_seconds=1.0)
+            )
+        else:
+            call.fail(translate_error(error, self.address))
+
     def after_fork(self) -> None:
         """In a child: the connection and the queue are the parent's."""
+        for let_go in self.at_fork:
+            let_go()
         self.connections.drop()
         self.pipeline = self._empty()
 

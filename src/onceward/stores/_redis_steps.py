@@ -12,22 +12,7 @@ from typing import Any, TypeVar
 
 from onceward._core.record import PutResult, Record, State, Write
 from onceward._core.store_protocols import PurgeResult, Selection
-from onceward.stores._redis_rows import (
-    DUE,
-    ERASE,
-    EXTEND,
-    FORGET,
-    SHARDS,
-    SHRINK,
-    RedisCommand,
-    keys_of,
-    load_command,
-    load_result_of,
-    put_command,
-    put_result_of,
-    script_command,
-    shard_of,
-)
+from onceward.stores._redis_rows import ID, RedisCommand, RowFormat
 
 T = TypeVar("T")
 CommandSteps = Generator[Sequence[RedisCommand], list[Any], T]
@@ -37,31 +22,32 @@ PAGE = 500
 PASSES_MAX = 1_000
 """Passes of one purge over the indexes. Each pass shortens them, so a purge ends long before this."""
 
-_ID = 32
 _UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
 
 
-def load(prefix: str, id: bytes) -> CommandSteps[Record | None]:
+def load(rows: RowFormat, id: bytes) -> CommandSteps[Record | None]:
     """Read one record."""
-    [reply] = yield [load_command(prefix, id)]
-    return load_result_of(id, reply)
+    commands = rows.load(id)
+    replies = yield from _guarded(rows, commands)
+    return rows.load_result(id, replies)
 
 
-def put_back(prefix: str, write: Write, marks: Sequence[bytes]) -> CommandSteps[PutResult]:
+def put_back(rows: RowFormat, write: Write, marks: Sequence[bytes]) -> CommandSteps[PutResult]:
     """Write a record unless it is there, or one of these marks is."""
-    [reply] = yield [put_command(prefix, write, None, marks)]
-    return put_result_of(write, reply)
+    replies = yield rows.put(write, None, marks)
+    return rows.put_result(write, replies)
 
 
-def erase(prefix: str, ids: Sequence[bytes]) -> CommandSteps[int]:
+def erase(rows: RowFormat, ids: Sequence[bytes]) -> CommandSteps[int]:
     """Delete records, whatever their state."""
     erased = 0
     for start in range(0, len(ids), PAGE):
-        erased += sum((yield [script_command(prefix, ERASE, id, id) for id in ids[start : start + PAGE]]))
+        replies = yield from _each(rows, [rows.erase(id) for id in ids[start : start + PAGE]])
+        erased += sum(reply[-1] for reply in replies)
     return erased
 
 
-def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> CommandSteps[list[Record]]:
+def scan(rows: RowFormat, after: bytes, limit: int, selection: Selection) -> CommandSteps[list[Record]]:
     """
     A page of records, from the index of ids (or that of open ones).
 
@@ -70,26 +56,28 @@ def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Command
     page: list[Record] = []
     while len(page) < limit:
         size = PAGE if selection.scope is not None or selection.kind is not None else limit - len(page)
-        ids = yield from _ids_after(prefix, after, min(size, PAGE), unsettled=selection.unsettled)
+        ids = yield from _ids_after(rows, after, min(size, PAGE), selection)
         if not ids:
             break
-        replies = yield [load_command(prefix, id) for id in ids]
-        found = [load_result_of(id, reply) for id, reply in zip(ids, replies, strict=True)]
+        replies = yield from _each(rows, [rows.load(id) for id in ids])
+        found = [rows.load_result(id, reply) for id, reply in zip(ids, replies, strict=True)]
         page += [one for one in found if one is not None and _selected(one, selection)]
         after = ids[-1]
     return page[:limit]
 
 
-def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> CommandSteps[list[bytes]]:
+def _ids_after(rows: RowFormat, after: bytes, size: int, selection: Selection) -> CommandSteps[list[bytes]]:
     """The next ids. Shards are in the order of their ids, so their pages, one after the other, are in order."""
-    beginning: bytes = b"(" + after if after else b"-"
-    commands = []
-    for shard in range(shard_of(after), SHARDS):
-        keys = keys_of(prefix, shard)
-        index = keys.open if unsettled else keys.ids
-        commands.append(RedisCommand(shard, ("ZRANGEBYLEX", index, beginning, b"+", "LIMIT", 0, size)))
-    replies = yield commands
-    return [id for reply in replies for id in reply][:size]
+    if selection.family is not None:
+        replies = yield from _each(rows, [rows.family(shard, selection.family) for shard in range(rows.shards)])
+        ids = sorted({member[-ID:] for reply in replies for members in reply for member in members})
+        ids = [id for id in ids if id > after]
+    else:
+        shards = range(rows.shard_of(after) if after else 0, rows.shards)
+        unsettled = selection.unsettled
+        replies = yield from _each(rows, [rows.ids_after(shard, after, size, unsettled=unsettled) for shard in shards])
+        ids = [id for reply in replies for id in rows.ids(reply)]
+    return [id for id in ids[:size] if not selection.before or id < selection.before]
 
 
 def _selected(found: Record, selection: Selection) -> bool:
@@ -100,7 +88,7 @@ def _selected(found: Record, selection: Selection) -> bool:
     )
 
 
-def purge(prefix: str, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
+def purge(rows: RowFormat, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
     """
     Delete forgotten records, then shrink expired ones, at most so many of each.
 
@@ -109,48 +97,57 @@ def purge(prefix: str, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
     forgotten = shrunk = 0
     stale: list[bytes] = []
     for _ in range(PASSES_MAX):
-        due, stale = yield from _due(prefix, min(limit - forgotten, PAGE))
+        due, stale = yield from _due(rows, min(limit - forgotten, PAGE))
         if not due:
             break
-        replies = yield [script_command(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
+        replies = yield [rows.forget(one) for one in due]
         forgotten += sum(replies)
         if forgotten == limit:
             break
     for _ in range(PASSES_MAX):
         if not (stale := stale[: limit - shrunk]):
             break
-        replies = yield [script_command(prefix, SHRINK, id, id, version) for id in stale]
+        replies = yield [rows.shrink(id, version) for id in stale]
         shrunk += sum(replies)
-        _, stale = yield from _due(prefix, min(limit - shrunk, PAGE))
+        _, stale = yield from _due(rows, min(limit - shrunk, PAGE))
     return PurgeResult(forgotten, shrunk)
 
 
-def _due(prefix: str, size: int) -> CommandSteps[tuple[list[bytes], list[bytes]]]:
-    """At most so many members of `due` and of `stale` whose time has come, of all shards together."""
+def _due(rows: RowFormat, size: int) -> CommandSteps[tuple[list[bytes], list[bytes]]]:
+    """At most so many members of the two indexes by time whose time has come, of all shards together."""
     if size <= 0:
         return [], []
-    shards = ((shard, keys_of(prefix, shard)) for shard in range(SHARDS))
-    replies = yield [RedisCommand(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
+    replies = yield from _guarded(rows, [rows.due(shard, size) for shard in range(rows.shards)])
     due = [one for reply in replies for one in reply[0]]
     stale = [one for reply in replies for one in reply[1]]
     return due[:size], stale[:size]
 
 
-def extend(prefix: str, family: bytes, replay: int, forget: int) -> CommandSteps[int]:
+def extend(rows: RowFormat, family: bytes, replay: int, forget: int) -> CommandSteps[int]:
     """Give the settled records of a family more time, if they still replay."""
-    commands = []
-    for shard in range(SHARDS):
-        family_range = (b"[" + family, b"(" + _next(family))
-        commands.append(RedisCommand(shard, ("ZRANGEBYLEX", keys_of(prefix, shard).families, *family_range)))
-    replies = yield commands
-    ids = [member[len(family) :] for reply in replies for member in reply]
+    replies = yield from _each(rows, [rows.family(shard, family) for shard in range(rows.shards)])
+    ids = sorted({member[-ID:] for reply in replies for members in reply for member in members})
     extended = 0
     for start in range(0, len(ids), PAGE):
         some = ids[start : start + PAGE]
-        extended += sum((yield [script_command(prefix, EXTEND, id, id, family, replay, forget) for id in some]))
+        if old := rows.settle_old(some):
+            yield old
+        extended += sum((yield [rows.extend(id, family, replay, forget) for id in some]))
     return extended
 
 
-def _next(family: bytes) -> bytes:
-    """A bound after every member that begins with a family: ids are shorter than this."""
-    return family + b"\xff" * (_ID + 1)
+def _each(rows: RowFormat, groups: Sequence[tuple[RedisCommand, ...]]) -> CommandSteps[list[list[Any]]]:
+    """Send groups of commands together; the replies to each group."""
+    replies = yield from _guarded(rows, [command for group in groups for command in group])
+    found, start = [], 0
+    for group in groups:
+        found.append(replies[start : start + len(group)])
+        start += len(group)
+    return found
+
+
+def _guarded(rows: RowFormat, commands: Sequence[RedisCommand]) -> CommandSteps[list[Any]]:
+    """Send commands that cannot tell an empty shard from one whose records have another form by now."""
+    guards = rows.guards(sorted({command.shard for command in commands}))
+    replies = yield [*commands, *guards]
+    return replies[: len(commands)]

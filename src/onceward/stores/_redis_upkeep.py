@@ -1,8 +1,7 @@
 """
-Upkeep of a Redis store: make it ready and check it.
+Upkeep of a Redis store: make it ready, check it, and bring its rows into the form of this version.
 
-Redis needs no schema: records bring their fields along. Only a format number is kept there, so that this version can
-tell records that a later version has written in another form.
+Redis has no tables. What is noted about a store, and how its rows move, is in `_redis_schema.py`.
 """
 
 from __future__ import annotations
@@ -13,62 +12,85 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from onceward._core.errors import ConfigurationError, SchemaMismatch
+from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection
 from onceward.runtime.environment import REAL
 from onceward.runtime.flow_driver import drive_steps
+from onceward.stores import _redis_schema as schema
 from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import connections_to
-from onceward.stores._redis_connection import Args, RedisConnection
+from onceward.stores._redis_connection import SCRIPTS, Args, RedisConnection
+from onceward.stores._redis_packed_rows import PackedRows
 from onceward.stores._redis_pipeline import RedisConnections
-from onceward.stores._redis_rows import SCRIPTS, RedisCommand, keys_of, load_script
+from onceward.stores._redis_rows import SHARDS, RedisCommand, RowFormat, load_script, script_command, tag_of
 from onceward.stores._redis_url import RedisAddress, parse, redact, translate_error
 from onceward.stores._upkeep import SchemaMigration, StoreCheck, clock_detail
-from onceward.stores.redis import RedisStore
 
-LATEST = 1
-"""The form of records that this code knows."""
 SERVER_LEAST = (6, 0)
 """Older servers have no users with rights of their own, and are no longer mended."""
 FULL_SHARE = 0.9
 """Of maxmemory: beyond it, new claims will soon be refused."""
 
-_PROBE = load_script("probe")
-_VERSION_SHARD = 0
-"""The shard that the number is kept in."""
+_PROBE = load_script("now", "probe")
 
 
 def init(url: str) -> str:
-    """Check that the server is durable, load the scripts, and note the form of the records; where they are."""
-    RedisStore.from_url(url).close()
+    """Check that the server is durable, load the scripts, and make the store; where it is."""
+    return init_sharded(url, None)
+
+
+def init_sharded(url: str, shards: int | None) -> str:
+    """Make a store with so many shards. A number that it has not got is refused."""
+    address = parse(url)
+    connections = connections_to(address)
+    try:
+        connections.open()  # Refuses a server that may forget.
+    finally:
+        connections.drop()
     with _inspecting(url) as look:
-        _checked_version(look)
+        found = look.run(schema.read(look.prefix))
         for connection in look.nodes:
             connection.open()
             look.replies(connection, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
-        look.reply(RedisCommand(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
-        return f"Redis at {look.address.name}, keys that begin with {{{look.prefix}:"
+        if found is None:
+            found = look.run(schema.create(look.prefix, SHARDS if shards is None else shards))
+        if shards is not None and shards != found.shards:
+            raise ConfigurationError(
+                f"the store at {look.address.name} has {found.shards} shards. The number is chosen once, when a store "
+                "is made: leave --shards out, or make another store under another prefix="
+            )
+        where = f"Redis at {look.address.name}, keys that begin with {{{look.prefix}:, {found.shards} shards"
+        return where if found.version == schema.LATEST else f"{where}, rows of version 1: `onceward store migrate`"
 
 
 def is_there(url: str) -> bool:
     """Nothing has to be made, so every server that responds is ready; refuses records of a later form."""
     with _inspecting(url) as look:
-        _checked_version(look)
+        look.version()
     return True
 
 
 def planned(url: str) -> SchemaMigration:
-    """What `migrate` would do: nothing yet, because there was never another form."""
+    """What `migrate` would do."""
     with _inspecting(url) as look:
-        _checked_version(look)
-    return SchemaMigration(LATEST, LATEST, ())
+        found = look.version()
+        if found is None or (found.version == schema.LATEST and not _moves(found)):
+            return SchemaMigration(schema.LATEST, schema.LATEST, ())
+        left = look.run(schema.left_to_move(look.prefix))
+        return SchemaMigration(1, schema.LATEST, (f"redis_0002 ({left} rows)",), begun=_moves(found))
 
 
 def migrate(url: str) -> tuple[int, int]:
-    """Bring the records into the form of this version; the forms before and after."""
+    """Bring the rows into the form of this version, while others work; the forms before and after."""
     move = planned(url)
+    with _inspecting(url) as look:
+        look.run(schema.migrate(look.prefix))
     return move.before, move.after
+
+
+def _moves(found: RowFormat) -> bool:
+    return isinstance(found, PackedRows) and found.moving
 
 
 def schema_sql(after: int) -> str:
@@ -79,9 +101,7 @@ def schema_sql(after: int) -> str:
 def check(url: str) -> list[StoreCheck]:
     """Look the servers and the user over. Nothing is changed."""
     with _inspecting(url) as look:
-        found = _checked_version(look)
-        detail = f"version {found}" if found else "not noted; `onceward store init` does"
-        checks = [StoreCheck("schema", True, detail)]
+        checks = [_schema(look)]
         for connection in look.nodes:
             connection.open()
             at = f" at {connection.address.name}" if len(look.nodes) > 1 else ""
@@ -92,8 +112,8 @@ def check(url: str) -> list[StoreCheck]:
 def held(url: str) -> Iterator[Record]:
     """Every record, without its result."""
     with _inspecting(url) as look:
-        after = b""
-        while page := look.run(steps.scan(look.prefix, after, steps.PAGE, Selection())):
+        after, rows = b"", look.run(schema.read(look.prefix))
+        while rows is not None and (page := look.run(steps.scan(rows, after, steps.PAGE, Selection()))):
             yield from (record._replace(result=None) for record in page)
             after = page[-1].id
 
@@ -109,19 +129,18 @@ class _Inspection(NamedTuple):
     def prefix(self) -> str:
         return self.address.options.prefix
 
-    @property
-    def marker(self) -> str:
-        """Where the form of the records is noted."""
-        return f"{keys_of(self.prefix, _VERSION_SHARD).tag}schema"
-
-    def reply(self, command: RedisCommand) -> Any:
-        [reply] = self.connections.exchange([command])
-        if isinstance(reply, RedisError):
-            raise translate_error(reply, self.address)
-        return reply
+    def version(self) -> RowFormat | None:
+        """The form of the rows; None if there are none, or this user may not look."""
+        try:
+            found: RowFormat | None = self.run(schema.read(self.prefix))
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, NoPermissionError):
+                return None
+            raise
+        return found
 
     def replies(self, connection: RedisConnection, *commands: Args) -> list[Any]:
-        found = connection.exchange(commands)
+        found = connection.exchange([RedisCommand(0, command) for command in commands])
         for reply in found:
             if isinstance(reply, RedisError) and not isinstance(reply, NoPermissionError):
                 raise translate_error(reply, self.address)
@@ -135,7 +154,7 @@ class _Inspection(NamedTuple):
         replies = self.connections.exchange(commands)
         for reply in replies:
             if isinstance(reply, RedisError):
-                raise translate_error(reply, self.address)
+                raise translate_error(reply, self.address) from reply
         return replies
 
 
@@ -150,20 +169,19 @@ def _inspecting(url: str) -> Iterator[_Inspection]:
         connections.drop()
 
 
-def _checked_version(look: _Inspection) -> int:
-    """The form that is noted, 0 if none is; refused if it is not one that this code knows."""
-    [reply] = look.connections.exchange([RedisCommand(_VERSION_SHARD, ("GET", look.marker))])
-    if reply is None or isinstance(reply, NoPermissionError):
-        return 0
-    if isinstance(reply, RedisError):
-        raise translate_error(reply, look.address)
-    if not reply.isdigit() or int(reply) > LATEST:
-        version = reply.decode(errors="replace")[:20]
-        raise SchemaMismatch(
-            f"the records at {look.address.name} have schema version {version!r}, this Onceward knows {LATEST}: "
-            "upgrade it (pip install -U)"
+def _schema(look: _Inspection) -> StoreCheck:
+    found = look.version()
+    if found is None:
+        return StoreCheck("schema", True, "not noted; `onceward store init` does")
+    detail = f"version {found.version}, {found.shards} shards"
+    if found.version < schema.LATEST:
+        detail += f"; `onceward store migrate` moves it to {schema.LATEST} when no older process is left"
+    elif _moves(found):
+        left = look.run(schema.left_to_move(look.prefix))
+        return StoreCheck(
+            "schema", False, f"{detail}, {left} rows of version 1: run `onceward store migrate` to its end"
         )
-    return int(reply)
+    return StoreCheck("schema", True, detail)
 
 
 def _of_node(look: _Inspection, connection: RedisConnection) -> Iterator[StoreCheck]:
@@ -173,7 +191,7 @@ def _of_node(look: _Inspection, connection: RedisConnection) -> Iterator[StoreCh
     lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
     fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
     if not fields:
-        yield StoreCheck("server", False, "does not answer INFO, so it is not known whether it is durable")
+        yield StoreCheck("server", False, "does not answer INFO, so its durability is unknown")
         return
     yield from _server(look, fields)
     yield from _durability(fields, fsync)
@@ -201,10 +219,10 @@ def _server(look: _Inspection, fields: dict[str, str]) -> Iterator[StoreCheck]:
 
 def _durability(fields: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
     policy = fields.get("maxmemory_policy", "unknown")
-    forgets = f"{policy}: it forgets claims when it is full; set noeviction"
+    forgets = f"{policy}: it drops claims when it is full; set noeviction"
     yield StoreCheck("eviction", policy == "noeviction", policy if policy == "noeviction" else forgets)
     log = fields.get("aof_enabled") == "1"
-    yield StoreCheck("append-only file", log, "yes" if log else "no: a restart forgets claims; set appendonly yes")
+    yield StoreCheck("append-only file", log, "yes" if log else "no: a restart loses claims; set appendonly yes")
     if log:
         status = fields.get("aof_last_write_status", "unknown")
         yield StoreCheck("last write to it", status == "ok", status)
@@ -221,16 +239,14 @@ def _durability(fields: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
 
 def _rights(look: _Inspection) -> StoreCheck:
     """Whether this user may do what the scripts do, found out by doing it."""
-    tag = keys_of(look.prefix, _VERSION_SHARD).tag
-    command = RedisCommand(
-        _VERSION_SHARD, ("EVALSHA", _PROBE.sha, 3, *(f"{tag}check-{name}" for name in ("text", "hash", "zset")))
-    )
-    look.connections.exchange([RedisCommand(_VERSION_SHARD, ("SCRIPT", "LOAD", _PROBE.text))])
-    lookup = RedisCommand(_VERSION_SHARD, ("ZRANGEBYLEX", f"{tag}ids", "-", "+", "LIMIT", 0, 1))
+    tag = tag_of(look.prefix, 0)
+    command = script_command(0, _PROBE, [f"{tag}check-{name}" for name in ("text", "hash", "zset")])
+    look.connections.exchange([RedisCommand(0, ("SCRIPT", "LOAD", _PROBE.text))])
+    lookup = RedisCommand(0, ("ZRANGEBYLEX", f"{tag}names", "-", "+", "LIMIT", 0, 1))
     refused: list[str] = []
     tried, looked_up = look.connections.exchange([command, lookup])
     refused += [str(reply) for reply in (tried, looked_up) if isinstance(reply, RedisError)]
     if isinstance(tried, list):
         refused += [one.decode(errors="replace") for one in tried]
     detail = redact("; ".join(refused), look.address)
-    return StoreCheck("rights", not refused, detail or "as they should be")
+    return StoreCheck("rights", not refused, detail or "as expected")

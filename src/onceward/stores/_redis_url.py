@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import redis.exceptions as exceptions
 from redis.backoff import NoBackoff
@@ -29,6 +29,7 @@ from onceward.stores._redis_packer import CommandPacker
 TIMEOUT_SECONDS = 5.0
 """How long a call waits for the server: far above any script of ours, below HTTP timeouts."""
 TIMEOUT_SECONDS_MAX = 3600.0
+REPLICAS_MAX = 16
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _DRIVERS_OWN = frozenset(("db", "client_name", "socket_keepalive"))
@@ -61,6 +62,10 @@ class RedisOptions(NamedTuple):
     prefix: str = "onceward"
     timeout_seconds: float = TIMEOUT_SECONDS
     cluster: bool = False
+    replicas: int = 0
+    """How many replicas a put has to be on before it is acknowledged."""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
 
 
 class RedisAddress(NamedTuple):
@@ -69,15 +74,31 @@ class RedisAddress(NamedTuple):
     driver: dict[str, Any]
     """For redis-py."""
     options: RedisOptions
+    seeds: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports in the URL: of one server, of nodes of a Cluster, or of Sentinels."""
+    service: str = ""
+    """What the Sentinels call the primary; empty: there are none."""
 
     @property
     def name(self) -> str:
         """Host and port: what may be shown."""
+        if self.service and "host" not in self.driver:
+            return f"{self.service} of the Sentinels {', '.join(f'{host}:{port}' for host, port in self.seeds)}"
         return f"{self.driver.get('host', 'localhost')}:{self.driver.get('port', 6379)}"
 
     def at(self, host: str, port: int) -> RedisAddress:
-        """Another server of the same Cluster."""
+        """Another server of the same Cluster, or the one that the Sentinels name."""
         return self._replace(driver={**self.driver, "host": host, "port": port})
+
+    def sentinel(self, host: str, port: int) -> RedisAddress:
+        """One of the Sentinels: with its own user and password, and the rest as for the server."""
+        drop = ("username", "password", "db", "client_name")
+        driver = {name: value for name, value in self.driver.items() if name not in drop}
+        if self.options.sentinel_password is not None:
+            driver["password"] = self.options.sentinel_password
+        if self.options.sentinel_username is not None:
+            driver["username"] = self.options.sentinel_username
+        return self._replace(driver={**driver, "host": host, "port": port})
 
     def connection(self) -> DriverConnection:
         """A connection, not connected yet. It tries once: sending again is for the store to decide."""
@@ -97,6 +118,13 @@ class RedisAddress(NamedTuple):
         return made
 
 
+class NotReplicated(exceptions.ResponseError):
+    """A put was made, and is not on as many replicas as the URL asks for."""
+
+    def __init__(self, on: int, asked: int) -> None:
+        super().__init__(f"a put is on {on} of the {asked} replicas that it has to be on")
+
+
 class Redirection(NamedTuple):
     """A node of a Cluster says who has the slot: from now on, or for this once."""
 
@@ -107,23 +135,66 @@ class Redirection(NamedTuple):
 
 
 def parse(url: str) -> RedisAddress:
-    """The server and the options in a URL such as `redis://localhost:6379/0?prefix=shop`."""
+    """
+    The servers and the options in a URL: `redis://localhost:6379/0?prefix=shop`, `redis+cluster://a:7000,b:7000`,
+    `redis+sentinel://a:26379,b:26379/service/0`; with `rediss` over TLS.
+    """
     parts = urlsplit(url)
-    if parts.scheme.lower() not in ("redis", "rediss") or "://" not in url:
+    scheme, _, how = parts.scheme.lower().partition("+")
+    if scheme not in ("redis", "rediss") or how not in ("", "cluster", "sentinel") or "://" not in url:
         raise ConfigurationError("not the URL of a Redis server; write redis://localhost:6379/0")
     options, rest = _options(parts.query)
-    cleaned = urlunsplit((parts.scheme.lower(), parts.netloc, parts.path, urlencode(rest), ""))
-    if not re.fullmatch(r"/?\d*", parts.path):
+    if how == "cluster":
+        options = options._replace(cluster=True)
+    sentinels = how == "sentinel"
+    service, path = _service(parts.path) if sentinels else ("", parts.path)
+    if not re.fullmatch(r"/?\d*", path):
         raise ConfigurationError(
             "the path of a Redis URL is the number of a database, such as redis://localhost:6379/0"
         )
+    user, _, hosts = parts.netloc.rpartition("@")
+    seeds = _seeds(hosts, 26379 if sentinels else 6379)
+    if len(seeds) > 1 and not options.cluster and not sentinels:
+        raise ConfigurationError(
+            "several servers are nodes of a Cluster (redis+cluster://a,b) or Sentinels (redis+sentinel://a,b/service)"
+        )
+    if sentinels and options.cluster:
+        raise ConfigurationError("a Redis Cluster needs no Sentinels: its nodes fail over by themselves")
+    host, port = seeds[0]
+    first = f"{f'{user}@' if user else ''}{f'[{host}]' if ':' in host else host}:{port}"
     try:
-        driver = _parsed(cleaned)
+        driver = _parsed(urlunsplit((scheme, first, path, urlencode(rest), "")))
     except ValueError:
         raise ConfigurationError("this is not the URL of a Redis server; write redis://localhost:6379/0") from None
     if options.cluster and driver.pop("db", 0):
         raise ConfigurationError("a Redis Cluster has one database, number 0: leave the number out")
-    return RedisAddress(driver, options)
+    if sentinels:
+        driver = {name: value for name, value in driver.items() if name not in ("host", "port")}
+    return RedisAddress(driver, options, seeds, service)
+
+
+def _service(path: str) -> tuple[str, str]:
+    """The name of the service in a URL of Sentinels, and the rest of its path: the number of the database."""
+    name, _, database = path.strip("/").partition("/")
+    name = unquote(name)
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
+        raise ConfigurationError(
+            "a URL of Sentinels names the service that they watch: redis+sentinel://a:26379,b:26379/mymaster/0"
+        )
+    return name, f"/{database}"
+
+
+def _seeds(hosts: str, port: int) -> tuple[tuple[str, int], ...]:
+    """The hosts of a URL, with the port of those that name none."""
+    found = []
+    for one in hosts.split(","):
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/@]*))(?::(\d{1,5}))?", one)
+        if match is None or (not one and "," in hosts) or not 0 < int(match[3] or port) < 65_536:
+            raise ConfigurationError(
+                "a Redis URL names hosts and ports: redis://localhost:6379/0, or several with commas"
+            )
+        found.append((match[1] or match[2] or "localhost", int(match[3] or port)))
+    return tuple(found)
 
 
 def _options(query: str) -> tuple[RedisOptions, list[tuple[str, str]]]:
@@ -139,13 +210,20 @@ def _options(query: str) -> tuple[RedisOptions, list[tuple[str, str]]]:
                 options = options._replace(timeout_seconds=_seconds(value))
             case "cluster", "0" | "1":
                 options = options._replace(cluster=value == "1")
+            case "replicas", _ if value.isdigit() and int(value) <= REPLICAS_MAX:
+                options = options._replace(replicas=int(value))
+            case "sentinel_username", _:
+                options = options._replace(sentinel_username=value)
+            case "sentinel_password", _:
+                options = options._replace(sentinel_password=value)
             case _ if name in _DRIVERS_OWN or name.startswith("ssl_"):
                 rest.append((name, value))
             case _:
                 raise ConfigurationError(
                     f"unknown option, or a value that is not allowed: {name[:40]}. The options are "
                     "durability=durable|volatile, "
-                    "prefix=onceward, timeout=5, cluster=0|1, and of redis-py's own db, client_name and ssl_..."
+                    f"prefix=onceward, timeout=5, cluster=0|1, replicas=0..{REPLICAS_MAX}, "
+                    "sentinel_username, sentinel_password, and of redis-py's own db, client_name and ssl_..."
                 )
     return options, rest
 
@@ -162,9 +240,11 @@ def _seconds(value: str) -> float:
 
 def redact(text: str, address: RedisAddress) -> str:
     """A message of the server or the driver without the password, on one line, cut short."""
-    password = address.driver.get("password")
     text = " ".join(text.split())
-    return (text.replace(password, "***") if password else text)[:_WORDS_SHOWN]
+    for password in (address.driver.get("password"), address.options.sentinel_password):
+        if password:
+            text = text.replace(password, "***")
+    return text[:_WORDS_SHOWN]
 
 
 def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
@@ -178,12 +258,21 @@ def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
         return StoreFull(f"{words}. Nothing was started; raise maxmemory or purge, then retry with the same key")
     if redirection(error) is not None:
         return ConfigurationError(f"{address.name} is a node of a Redis Cluster: add cluster=1 to the store's URL")
+    if isinstance(error, NotReplicated):
+        return StoreUnavailable(
+            f"{words}. It may be lost in a failover: retry with the same key when replicas= replicas are connected",
+            retry_after_seconds=1.0,
+        )
+    if "ONCEWARD" in message:
+        return StoreUnavailable(f"{words}. Its keys were deleted, or it is being migrated", retry_after_seconds=1.0)
     if "WRONGTYPE" in message:
-        return StoreCorrupt(f"{words}. Something else writes under our prefix; choose another with prefix=")
+        return StoreCorrupt(f"{words}. Something else writes keys with this prefix; choose another with prefix=")
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return StoreUnavailable(f"{words}. Check the user and the password in the URL, and what the user may do")
     if "invalid bulk length" in message:
-        return RecordRefused(f"{words}. It takes no value of this size; keep results small, or raise its limit")
+        return RecordRefused(
+            f"{words}. It does not accept a value of this size; keep results small, or raise its limit"
+        )
     if isinstance(error, exceptions.BusyLoadingError):
         return StoreUnavailable(f"{words}. It is loading its data; retry when it is done", retry_after_seconds=1.0)
     if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in message:
@@ -195,6 +284,11 @@ def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
             retry_after_seconds=1.0,
         )
     return StoreUnavailable(f"{words}. Retry with the same key when it is back", retry_after_seconds=1.0)
+
+
+def has_left(error: Exception, version: int) -> bool:
+    """Whether an error reply says that rows are not kept here in the form of this schema version."""
+    return "ONCEWARD" in str(error) or (version == 1 and "WRONGTYPE" in str(error))
 
 
 def may_send_again(error: Exception) -> bool:

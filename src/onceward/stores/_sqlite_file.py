@@ -198,7 +198,7 @@ def translate_error(error: BaseException, path: Path) -> OncewardError:
         case sqlite3.SQLITE_FULL:
             return StoreFull(f"no room left for {path} ({error}); free some space, then retry with the same key")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreCorrupt(f"{path} is damaged or is no SQLite database ({error}); restore a backup")
+            return StoreCorrupt(f"{path} is damaged, or is not a SQLite database ({error}); restore a backup")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return StoreUnavailable(
                 f"{path} cannot be opened for writing ({error}); this process (user {os.geteuid()}) needs to read and "

@@ -16,14 +16,17 @@ from operator import itemgetter
 from typing import Any
 
 from onceward._core.errors import StoreContended
-from onceward._core.record import NOW, PeekResult, PutResult, Record, Write
+from onceward._core.record import NOW, PeekResult, PutResult, Record, Write, new_tuple
+from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import Selection
 
-_COLUMNS = (
-    *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
-    *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
+_WRITTEN = (
+    *("id", *FIXED_BY_CLAIM),
+    *("state", "doubt", "version", "token", "settled_at", "lease_until", "replay_until", "forget_at"),
     *("codec", "result", "error", "holder"),
 )
+"""The columns as they are bound: first what a claim fixes, then what every write may change."""
+_FIXED = _WRITTEN.index("state")
 _NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error", "holder")
 _READ = (
     "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
@@ -58,10 +61,6 @@ FORGET = "DELETE FROM onceward_records WHERE id = ?"
 RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"
 SHRINK = "UPDATE onceward_records SET codec = NULL, result = NULL, error = NULL, version = ? WHERE id = ?"
 
-new_tuple = tuple.__new__
-"""`Record._make` without counting the columns again."""
-_ANY_FENCE = 2**63 - 1
-"""Greater than every floor: a write whose fence does not rise is not held to the floor."""
 _TRIES = 4
 """A put in autocommit can lose to a purge between its statements; more than a few times in a row is no accident."""
 
@@ -85,7 +84,7 @@ def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int)
         fence = now
     for _ in range(_TRIES):
         if (landed := _put(cursor, write, expect, now, fence)) is not None:
-            return PutResult(True, landed)
+            return new_tuple(PutResult, (True, landed))  # type: ignore[no-any-return]
         found = find(cursor, write.id, now)
         if (found.version if found is not None else None) != expect:
             return PutResult(False, found)
@@ -156,23 +155,24 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
     if settled_at == NOW:
         settled_at = now
     # fmt: off
+    shape = (
+        expect is None, not rise, family is None, settled_at is None, lease is None, replay is None, forget is None,
+        codec is None, result is None, error is None, holder is None,
+    )
     values = (
-        bytearray(id), kind, scope, key, operation, family, state, guarantee, doubt,
-        bytearray(fingerprint), bytearray(version), bytearray(token), fence, attempt, first_at, settled_at,
+        bytearray(id), kind, scope, key, operation, family, guarantee,
+        bytearray(fingerprint), fence, attempt, first_at,
+        state, doubt, bytearray(version), bytearray(token), settled_at,
         None if lease is None else now + lease,
         None if replay is None else now + replay,
         None if forget is None else now + forget,
         codec, result, error, None if holder is None else bytearray(holder),
-        fence if rise else _ANY_FENCE, b"" if expect is None else bytearray(expect),
-    )
-    shape = (
-        expect is None, family is None, settled_at is None, lease is None, replay is None, forget is None,
-        codec is None, result is None, error is None, holder is None,
+        b"" if expect is None else bytearray(expect),
     )
     sql, bound = _statement(shape)
     if cursor.execute(sql, bound(values)).rowcount != 1:
         return None
-    return new_tuple(Record, (
+    return new_tuple(Record, (  # type: ignore[no-any-return]
         id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
         first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error, holder,
     ))
@@ -182,25 +182,31 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
 @cache
 def _statement(shape: tuple[bool, ...]) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
     """
-    The statement for a shape (does nothing stand there, and which columns are NULL), and what it binds of `values`.
+    The statement for a shape (does nothing stand there, does it keep its fence, which columns are NULL), and what it
+    binds of `values`.
 
-    The fence is chosen before the statement runs; the statement itself refuses one that a purge has used up.
+    The fence is chosen before the statement runs; the statement itself refuses one that a purge has used up. A write
+    that keeps its fence follows one that it names by its version: what a claim fixes stands there already.
     """
-    fresh, *nulls = shape
+    fresh, keeps, *nulls = shape
     null = {column for column, is_null in zip(_NULLABLE, nulls, strict=True) if is_null}
-    places = {column: "NULL" if column in null else "?" for column in _COLUMNS}
-    filled = [number for number, column in enumerate(_COLUMNS) if column not in null]
-    least, version = len(_COLUMNS), len(_COLUMNS) + 1
+    columns = _WRITTEN[_FIXED:] if keeps and not fresh else _WRITTEN
+    places = {column: "NULL" if column in null else "?" for column in columns}
+    filled = [number for number, column in enumerate(_WRITTEN) if column in places and column not in null]
+    fence, version = _WRITTEN.index("fence"), len(_WRITTEN)
+    above_floor = "" if keeps else f" AND ? > {_FLOOR}"
+    least = () if keeps else (fence,)
     if fresh:
+        where = f" WHERE{above_floor.removeprefix(' AND')}" if above_floor else " WHERE true"
         sql = (
-            f"INSERT INTO onceward_records ({', '.join(places)}) SELECT {', '.join(places.values())} "
-            f"WHERE ? > {_FLOOR} ON CONFLICT (id) DO NOTHING"
+            f"INSERT INTO onceward_records ({', '.join(places)}) SELECT {', '.join(places.values())}{where} "
+            "ON CONFLICT (id) DO NOTHING"
         )
-        return sql, itemgetter(*filled, least)
-    del places["id"]
+        return sql, itemgetter(*filled, *least)
+    places.pop("id", None)
     changes = ", ".join(f"{column} = {place}" for column, place in places.items())
-    sql = f"UPDATE onceward_records SET {changes} WHERE id = ? AND version = ? AND ? > {_FLOOR}"  # noqa: S608
-    return sql, itemgetter(*filled[1:], 0, version, least)
+    sql = f"UPDATE onceward_records SET {changes} WHERE id = ? AND version = ?{above_floor}"  # noqa: S608
+    return sql, itemgetter(*(number for number in filled if number), 0, version, *least)
 
 
 def scan(cursor: sqlite3.Cursor, after: bytes, limit: int, selection: Selection, now: int) -> list[Record]:
@@ -222,7 +228,10 @@ def _page(
     wanted, values = [where], [now, now, now, now, *given]
     if selection.unsettled:
         wanted.append("state IN ('claimed', 'in_doubt')")
-    for column, value in (("scope", selection.scope), ("kind", selection.kind)):
+    if selection.before:
+        wanted.append("id < ?")
+        values.append(selection.before)
+    for column, value in (("family", selection.family), ("scope", selection.scope), ("kind", selection.kind)):
         if value is not None:
             wanted.append(f"{column} = ?")
             values.append(value)

@@ -92,8 +92,8 @@ _OURS = {
     "sqlite": _Ours("onceward.stores.sqlite:KIND"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
-    "redis": _REDIS,
-    "rediss": _REDIS,
+    **dict.fromkeys(("redis", "rediss", "redis+cluster", "rediss+cluster"), _REDIS),
+    **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), _REDIS),
 }
 
 _loaded: dict[str, StoreKind] = {}
@@ -170,7 +170,7 @@ def _load(scheme: str) -> StoreKind:
         packages = " and ".join(sorted(_package(one) for one in found))
         raise ConfigurationError(f"{scheme}:// is claimed by {packages}; only one of them can be installed")
     [point] = found
-    brought = f"{scheme}:// is brought by {_package(point)}, and its entry point {point.value!r}"
+    brought = f"{scheme}:// comes from {_package(point)}, and its entry point {point.value!r}"
     try:
         kind = point.load()
     except (Exception, SystemExit) as error:  # Whatever that package does while it is imported.

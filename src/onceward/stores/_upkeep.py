@@ -28,6 +28,8 @@ class SchemaMigration(NamedTuple):
     after: int
     scripts: tuple[str, ...]
     """What is to be run, by name and in order; empty: nothing is left to do."""
+    begun: bool = False
+    """Whether it was begun, and has not come to its end: it runs, or whoever ran it is gone."""
 
 
 class Upkeep(Protocol):

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from onceward._core.capabilities import Capabilities
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import PutResult, Record, State, Write, record_from_write
+from onceward._core.record import PutResult, Record, State, Write, new_tuple, record_from_write
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime.environment import REAL, Environment
 from onceward.stores._store_kinds import StoreKind
@@ -100,9 +100,11 @@ class MemoryStore:
         if (old.write.version if old is not None else None) != expect:
             return PutResult(False, old.read(now) if old is not None else None)
         fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
-        new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
+        if not write.first_at:
+            write = new_tuple(Write, (*write[:14], now, *write[15:]))
+        new = rows.rows[write.id] = _Row(write, now, fence)
         rows.look_again(write.id, new)
-        return PutResult(True, new.read(now))
+        return PutResult(True, record_from_write(write, now=now, fence=fence))
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
@@ -236,6 +238,8 @@ def _selected(write: Write, selection: Selection) -> bool:
         (selection.scope is None or write.scope == selection.scope)
         and (selection.kind is None or write.kind == selection.kind)
         and (not selection.unsettled or write.state in _UNSETTLED)
+        and (selection.family is None or write.family == selection.family)
+        and (not selection.before or write.id < selection.before)
     )
 
 

@@ -3,11 +3,11 @@ The PostgreSQL store: one table, many machines, both colours.
 
     postgresql://user:password@host/database
     postgresql://user@primary,standby/database           finds the host that takes writes
-    postgresql://user@host/database?onceward_pool=16     with options of ours
+    postgresql://user@host/database?onceward_pool=16     with options of Onceward
 
 Options (everything else in the query is libpq's):
 
-- `onceward_pool=8`: connections of this process. Concurrent writes share one; the others serve whoever has to wait.
+- `onceward_pool=8`: connections of this process. Concurrent writes share one; the others serve callers that wait.
 - `onceward_lock_timeout=5`: how many seconds a call waits for a row that another transaction holds, or for a free
   connection, before it raises `StoreUnavailable`.
 - `onceward_answer_timeout=10`: how many seconds, beyond that, the server may be silent before its connection is given
@@ -15,6 +15,8 @@ Options (everything else in the query is libpq's):
 - `onceward_settle=durable` (default). `onceward_settle=relaxed`: settles that ask for it do not wait for the disk.
 - `onceward_bouncer=1`: a pooler in transaction mode (PgBouncer) stands between. Nothing is prepared then, and no
   startup parameters are sent. No session state is relied upon in either case.
+- `onceward_batches=1`: how many batches of concurrent writes may be under way. `2` is for a server that is far away and
+  has a fast disk: one travels while the other is answered. It needs a connection more.
 
 Claim, replay, wait and refuse take one round trip each; all times are the server's. `synchronous_commit` is on for
 every write, whatever the server's default (a stronger setting stays).
@@ -66,7 +68,7 @@ class PostgresStore:
     def _start_over(self) -> None:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
         self._pool = PostgresPool(self.target, self.environment)
-        self._commits = GroupCommit(self._pool.answer)
+        self._commits = GroupCommit(self._pool.answer, in_flight=self.target.batches)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -79,6 +81,7 @@ class PostgresStore:
         return Capabilities(
             awaits=False,
             relaxes=self.target.may_relax,
+            indexes_unsettled=True,
             joins=OwnTables(self),
             tables=self._url,
         )
@@ -127,6 +130,11 @@ class PostgresStore:
         """Which cluster, database and table the records are in: for atomic mode, which has to be in the same."""
         return self._pool.run(flows.identity(self.target))
 
+    @property
+    def known_identity(self) -> tuple[Any, ...] | None:
+        """The same; None if nobody has asked yet."""
+        return vars(self).get("identity")
+
 
 class AsyncPostgresStore:
     """Records in a PostgreSQL database, for awaiting callers. Each event loop that uses it has its own connections."""
@@ -153,6 +161,7 @@ class AsyncPostgresStore:
         return Capabilities(
             awaits=True,
             relaxes=self.target.may_relax,
+            indexes_unsettled=True,
             joins=OwnTables(self),
             identify=self.identify,
             tables=self._url,
@@ -200,7 +209,14 @@ class AsyncPostgresStore:
     def identity(self) -> tuple[Any, ...]:
         """Which database this is, for callers who cannot await; after `identify`."""
         if self._identity is None:
-            raise ConfigurationError("nobody has asked this store yet which database it is in: await store.identify()")
+            raise ConfigurationError(
+                "this store does not know yet which database it is in: await store.identify() first"
+            )
+        return self._identity
+
+    @property
+    def known_identity(self) -> tuple[Any, ...] | None:
+        """The same; None if nobody has asked yet."""
         return self._identity
 
     async def close(self) -> None:
@@ -224,7 +240,8 @@ class AsyncPostgresStore:
             for old in [one for one in self._by_loop if one.is_closed()]:
                 self._by_loop.pop(old).pool.abandon()
             pool = AsyncPostgresPool(self.target, self.environment)
-            here = self._by_loop[loop] = _Loop(pool, EventLoopCommit(pool.answer, pool.put_alone))
+            commits = EventLoopCommit(pool.answer, pool.put_alone, in_flight=self.target.batches)
+            here = self._by_loop[loop] = _Loop(pool, commits)
         return here
 
 

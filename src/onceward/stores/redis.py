@@ -25,7 +25,8 @@ it makes them last longer. Fences rise whatever it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from onceward._core.capabilities import Capabilities
@@ -33,11 +34,19 @@ from onceward._core.errors import OncewardError
 from onceward._core.record import PutResult, Record, Write
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime.environment import REAL, Environment
-from onceward.runtime.flow_driver import drive_steps, drive_steps_async
+from onceward.runtime.flow_driver import UncancellableFuture, drive_steps, drive_steps_async
 from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import connections_to
-from onceward.stores._redis_pipeline import CommandRequest, RedisServer
-from onceward.stores._redis_rows import RedisCommand
+from onceward.stores._redis_event_loop import EventLoopLanes
+from onceward.stores._redis_pipeline import (
+    RESENT_MAX,
+    CommandRequest,
+    FormatChanged,
+    FormatRequest,
+    RedisRequest,
+    RedisServer,
+)
+from onceward.stores._redis_rows import RedisCommand, RowFormat
 from onceward.stores._redis_steps import CommandSteps
 from onceward.stores._redis_url import RedisAddress, parse
 from onceward.stores._store_kinds import StoreKind
@@ -51,7 +60,7 @@ T = TypeVar("T")
 class RedisStore:
     """Records on a Redis server."""
 
-    capabilities = Capabilities(awaits=False)
+    capabilities = Capabilities(awaits=False, indexes_unsettled=True)
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
@@ -70,27 +79,27 @@ class RedisStore:
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
-        return self._take(steps.put_back(self._server.prefix, write, marks))
+        return self._take(lambda rows: steps.put_back(rows, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> int:
         """Delete these records, whatever their state; how many there were."""
-        return self._take(steps.erase(self._server.prefix, ids))
+        return self._take(lambda rows: steps.erase(rows, ids))
 
     def load(self, id: bytes) -> Record | None:
         """Read one record; None if there is none."""
-        return self._take(steps.load(self._server.prefix, id))
+        return self._take(lambda rows: steps.load(rows, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """Let the settled records of a family replay for longer; how many there were."""
-        return self._take(steps.extend(self._server.prefix, family, replay, forget))
+        return self._take(lambda rows: steps.extend(rows, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
         """One page of records in order of id, beginning after an id."""
-        return self._take(steps.scan(self._server.prefix, after, limit, selection))
+        return self._take(lambda rows: steps.scan(rows, after, limit, selection))
 
     def purge(self, limit: int) -> PurgeResult:
         """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
-        return self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
+        return self._take(lambda rows: steps.purge(rows, limit, self.environment.random(16)))
 
     def close(self) -> None:
         """Close files and connections. Closing twice is fine."""
@@ -99,23 +108,32 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    def _take(self, steps: CommandSteps[T]) -> T:
-        """Take the steps of a longer call, one round trip each."""
-        return drive_steps(steps, lambda commands: self._server.pipeline.run(CommandRequest(commands, list)))
+    def _take(self, steps: Callable[[RowFormat], CommandSteps[T]]) -> T:
+        """Take the steps of a longer call, one round trip each; anew if the rows have another form meanwhile."""
+        server = self._server
+        for again in range(RESENT_MAX, -1, -1):
+            rows = server.rows or server.pipeline.run(FormatRequest())
+            try:
+                return drive_steps(steps(rows), lambda commands: server.pipeline.run(CommandRequest(commands)))
+            except FormatChanged:
+                if not again:
+                    raise
+        raise AssertionError
 
 
 class AsyncRedisStore:
     """
-    Same as `RedisStore`, but awaits: a worker talks to the server, for all that await at the time.
+    Records on a Redis server, for tasks: what those of one round of an event loop put is sent together.
 
     Opening it blocks while the server is checked, for `timeout` seconds at most.
     """
 
-    capabilities = Capabilities(awaits=True)
+    capabilities = Capabilities(awaits=True, indexes_unsettled=True)
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
         self._server = _open(parse(url))
+        self._lanes = EventLoopLanes(self._server)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -128,52 +146,63 @@ class AsyncRedisStore:
 
         It is under way when this returns, awaited or not.
         """
-        server = self._server
-        future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[PutResult] = UncancellableFuture(loop=loop)
         try:
-            server.pipeline.submit(server.put(write, expect, future))
+            self._lanes.submit(self._server.put(write, expect, future), loop)
         except OncewardError as error:
             future.set_exception(error)
         return future
 
     async def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
-        return await self._take(steps.put_back(self._server.prefix, write, marks))
+        return await self._take(lambda rows: steps.put_back(rows, write, marks))
 
     async def erase(self, ids: Sequence[bytes]) -> int:
         """Delete these records, whatever their state; how many there were."""
-        return await self._take(steps.erase(self._server.prefix, ids))
+        return await self._take(lambda rows: steps.erase(rows, ids))
 
     async def load(self, id: bytes) -> Record | None:
         """Read one record; None if there is none."""
-        return await self._take(steps.load(self._server.prefix, id))
+        return await self._take(lambda rows: steps.load(rows, id))
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
         """Let the settled records of a family replay for longer; how many there were."""
-        return await self._take(steps.extend(self._server.prefix, family, replay, forget))
+        return await self._take(lambda rows: steps.extend(rows, family, replay, forget))
 
     async def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
         """One page of records in order of id, beginning after an id."""
-        return await self._take(steps.scan(self._server.prefix, after, limit, selection))
+        return await self._take(lambda rows: steps.scan(rows, after, limit, selection))
 
     async def purge(self, limit: int) -> PurgeResult:
         """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
-        return await self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
+        return await self._take(lambda rows: steps.purge(rows, limit, self.environment.random(16)))
 
     async def close(self) -> None:
         """Close files and connections. Closing twice is fine."""
+        await self._lanes.close()
         await asyncio.get_running_loop().run_in_executor(None, self._server.close)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    async def _take(self, steps: CommandSteps[T]) -> T:
-        """Take the steps of a longer call, one round trip each."""
-        return await drive_steps_async(steps, self._asked)
+    async def _take(self, steps: Callable[[RowFormat], CommandSteps[T]]) -> T:
+        """Take the steps of a longer call, one round trip each; anew if the rows have another form meanwhile."""
+        for again in range(RESENT_MAX, -1, -1):
+            rows = self._server.rows or await self._answered(FormatRequest)
+            try:
+                return await drive_steps_async(steps(rows), self._asked)
+            except FormatChanged:
+                if not again:
+                    raise
+        raise AssertionError
 
     def _asked(self, commands: Sequence[RedisCommand]) -> asyncio.Future[list[Any]]:
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._server.pipeline.submit(CommandRequest(commands, list, future=future))
+        return self._answered(partial(CommandRequest, commands))
+
+    def _answered(self, request: Callable[..., RedisRequest]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._server.pipeline.submit(request(future=future))
         return future
 
 

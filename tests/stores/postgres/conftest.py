@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from postgres_support import EMPTY
 
 from onceward.runtime import failpoints
 from servers.postgres import PostgresServer, running, wanted
@@ -29,8 +30,8 @@ def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
     if wanted():
         admin = request.getfixturevalue("admin")
         if admin.execute("SELECT to_regclass('onceward_records') IS NOT NULL").fetchone() == (True,):
-            admin.execute("DELETE FROM onceward_records")
-            admin.execute("UPDATE onceward_meta SET value = 0 WHERE name = 'fence_floor'")
+            for statement in EMPTY:
+                admin.execute(statement)
     yield
     failpoints.disarm()
 

@@ -10,9 +10,10 @@ import psycopg
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
+from onceward.stores import _postgres_upkeep as upkeep
 from servers.handles import COLOURS, Handle, handle
 
-__all__ = ["COLOURS", "Handle", "handle", "query", "session"]
+__all__ = ["COLOURS", "Handle", "handle", "problems", "query", "session"]
 
 
 @contextmanager
@@ -29,8 +30,17 @@ def session(url: str) -> Iterator[Callable[..., None]]:
         connection.rollback()
 
 
+EMPTY = ("DELETE FROM onceward_records", "UPDATE onceward_meta SET value = 0 WHERE name = 'fence_floor'")
+"""What one test leaves is not the next one's, a fence ahead of the clock least of all."""
+
+
 def query(url: str, sql: str) -> list[Any]:
     """The rows of a statement."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
+
+
+def problems(url: str) -> dict[str, str]:
+    """What `onceward store check` finds wrong, besides the disk that the tests' servers do not wait for."""
+    return {one.name: one.detail for one in upkeep.check(url) if not one.ok and one.name != "fsync"}

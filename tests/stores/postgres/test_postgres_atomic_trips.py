@@ -11,6 +11,7 @@ from typing import IO, Any
 import psycopg
 import pytest
 
+from onceward.adapters import _psycopg_pipeline
 from servers.postgres import needed
 from stores.postgres.atomic_support import COLOURS, Bank, Caller, told
 
@@ -124,7 +125,7 @@ async def test_without_pipeline_mode_it_takes_what_the_statements_take(
     The count can be another: sent one by one, begin, claim, insert, settle and commit are five.
     """
     caller = await _warmed(bank, "first")
-    monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
+    monkeypatch.setattr(_psycopg_pipeline, "_HAS_PIPELINES", False)
     with counted(caller) as trips:
         await caller.atomic("k")
 

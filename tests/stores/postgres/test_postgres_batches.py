@@ -17,9 +17,10 @@ from onceward import StoreUnavailable
 from onceward.errors import RecordRefused
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _postgres_rows as rows
-from onceward.stores import open_async_store
+from onceward.stores import _postgres_wire as wire
+from onceward.stores import open_async_store, open_store
 from onceward.stores._group_commit import BATCH_MAX
-from onceward.testing.store_suite.rows import random_token, reclaimed, row, settled
+from onceward.testing.store_suite.rows import random_token, reclaimed, row, settled, without_durations
 from servers.postgres import needed
 
 needed()
@@ -83,6 +84,30 @@ class TestABatch:
         assert [write.id for write, _ in puts] == [answer.record.id for answer in answers]
         assert [one.version for one in held[10:]] == [answer.record.version for answer in answers[30:]]
         assert len(batches) < 20
+
+    @pytest.mark.fault("a-batch-of-settles-sends-what-the-claims-fixed", "a-batch-of-settles-sees-nothing")
+    def test_a_batch_of_settles_sends_only_what_a_settle_changes(self, url: str) -> None:
+        """
+        What the claims have fixed is not sent again, and stays. Whoever lost is shown who won, or that nobody is there.
+        """
+        store = open_store(url)
+        held = [store.put(row("test:batch", f"k{n}", holder=b"me"), None).record for n in range(4)]
+        taken = store.put(reclaimed(held[2]), held[2].version).record
+        store.erase([held[3].id])
+        puts = [(settled(one, result=b"%d" % number), one.version) for number, one in enumerate(held)]
+
+        sent = next(flows.put_many(store.target, puts)).sql
+        answers = store._pool.run(flows.put_many(store.target, puts))
+        found = [store.load(one.id) for one in held]
+        store.close()
+
+        assert sent is wire.ENDS
+        assert [answer.landed for answer in answers] == [True, True, False, False]
+        assert [answer.record and answer.record.version for answer in answers[2:]] == [taken.version, None]
+        assert [without_durations(one.record) for one in answers[:3]] == [without_durations(one) for one in found[:3]]
+        assert [(one.result, one.fence, one.first_at) for one in found[:2]] == [
+            (b"%d" % number, one.fence, one.first_at) for number, one in enumerate(held[:2])
+        ]
 
     def test_each_id_is_in_it_once_and_ids_are_sorted(
         self, store: Handle, batches: list[list[bytes]], slow: Callable[[], None]
@@ -161,18 +186,21 @@ class TestABatch:
                 assert [first.landed + second.landed for first, second in pairs] == [1] * 30
                 held = [first.record for first, _ in pairs]
 
-    @pytest.mark.parametrize("kind", ["changes", "claims"])
+    @pytest.mark.parametrize("kind", ["changes", "claims", "settles"])
     def test_the_statement_itself_locks_in_one_order(self, url: str, kind: str) -> None:
         """
         Writes to the same keys in opposite orders, sent at the same moment: neither ever meets a deadlock.
         """
         with handle(url, "blocking") as store:
             held = [store.put(row("test:order", f"k{n}")).record for n in range(40)]
+            endings = [settled(record) for record in held]
             with ThreadPoolExecutor(2) as pool, psycopg.connect(url) as one, psycopg.connect(url) as two:
                 for turn in range(15):
                     puts: list[Any] = [(reclaimed(record), record.version) for record in held]
                     if kind == "claims":
                         puts = [(row("test:order", f"new{turn}-{n}"), None) for n in range(40)]
+                    if kind == "settles":
+                        puts = [(ending, record.version) for ending, record in zip(endings, held, strict=True)]
                     sent = pool.submit(_send, one, puts), pool.submit(_send, two, puts[::-1])
                     assert [answer.exception() for answer in sent] == [None, None]
                     held = [store.call("load", record.id) for record in held]
@@ -181,7 +209,8 @@ class TestABatch:
 def _send(connection: psycopg.Connection[Any], puts: list[Any]) -> None:
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     renewed = [(write._replace(version=random_token()), expect) for write, expect in puts]
-    connection.execute(rows.BATCH, rows.batch_parameters(renewed, "5s", False))
+    sql = rows.BATCH if any(write.rise for write, _ in puts) else rows.ENDS
+    connection.execute(sql, rows.batch_parameters(renewed, "5s", False))
     connection.commit()
 
 

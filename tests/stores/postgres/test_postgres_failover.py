@@ -178,7 +178,7 @@ def test_a_standby_is_refused_and_beside_its_primary_left_alone(pair: Pair, colo
         held = store.put(row("test:standby")).record
     for options in ("", "target_session_attrs=any"):
         with handle(pair.standby.url(options=options), colour) as store:
-            with pytest.raises(StoreUnavailable, match="read-only, as a standby is; connect to the writer") as told:
+            with pytest.raises(StoreUnavailable, match="read-only, like a standby; connect to the primary") as told:
                 store.put(row("test:standby", "new"))
 
             assert told.value.retry_after_seconds == 1.0

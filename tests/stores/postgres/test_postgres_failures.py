@@ -258,7 +258,14 @@ class TestUrls:
 
     @pytest.mark.parametrize(
         "query",
-        ["onceward_pool=1", "onceward_pool=x", "onceward_lock_timeout=0", "onceward_poll=3", "onceward_settle=maybe"],
+        [
+            "onceward_pool=1",
+            "onceward_pool=x",
+            "onceward_lock_timeout=0",
+            "onceward_poll=3",
+            "onceward_settle=maybe",
+            "onceward_batches=3",
+        ],
     )
     def test_an_option_we_do_not_have_is_refused(self, query: str) -> None:
         """

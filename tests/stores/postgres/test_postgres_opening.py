@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from postgres_support import COLOURS, Handle, handle, query
 
@@ -86,7 +84,7 @@ def test_statements_are_prepared_only_if_the_session_is_ours(url: str, swallowed
         store.target.parameters.pop("options")
     for n in range(4):
         store.put(row("test:opening", f"k{n}"), None)
-    lane: Any = store._pool._batch_connection
+    [lane] = store._pool._for_batches
     [(count,)] = lane.connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
     store.close()
 

@@ -178,7 +178,7 @@ class TestOneStatement:
         """
         psycopg takes longer statements apart again for every call. A batch it never sees: that is prepared by its name.
         """
-        statements = (rows.CLAIM, rows.SWAP, rows.BATCH, rows.FIND, rows.EXTEND, rows.FORGET, rows.SHRINK)
+        statements = (rows.CLAIM, rows.SWAP, rows.END, rows.FIND, rows.EXTEND, rows.PURGE)
 
         assert [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH] == []
 
@@ -220,7 +220,7 @@ class TestOneStatement:
         """
         with handle(f"{url}?onceward_bouncer=1", "blocking") as store:
             store.put(row("test:left"))
-            connection = store.store._pool._batch_connection.connection
+            connection = store.store._pool._for_batches[-1].connection
             found = connection.execute(
                 "SELECT current_setting('lock_timeout'), current_setting('synchronous_commit'), "
                 "(SELECT count(*) FROM pg_prepared_statements)"

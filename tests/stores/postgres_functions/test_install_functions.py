@@ -15,6 +15,8 @@ from onceward.cli import main
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_function_installer as installer
 from onceward.stores import _postgres_functions as functions
+from onceward.stores._postgres_flow import LATEST
+from onceward.stores._postgres_functions import FUNCTIONS_VERSION
 from servers.postgres import PostgresServer, needed
 
 needed()
@@ -82,7 +84,7 @@ def checked(run: Run, url: str) -> dict[str, Any] | None:
 @pytest.mark.fault("functions-grants-are-lost")
 def test_installing_again_does_no_harm_and_keeps_what_was_granted(run: Run, bare: str, caller: str) -> None:
     """
-    The second time everything is there: records, rights, and the functions as they should be.
+    The second time everything is there: records, rights, and the functions as expected.
     """
     before = checked(run, bare)
     first = run(bare, "--json")
@@ -95,11 +97,14 @@ def test_installing_again_does_no_harm_and_keeps_what_was_granted(run: Run, bare
         again = claim(connection, "k")
 
     assert before is None
-    assert (first.code, first.document) == (0, {"schema": "public", "before": 0, "after": 1})
-    assert (second.code, second.document) == (0, {"schema": "public", "before": 1, "after": 1})
+    assert (first.code, first.document) == (0, {"schema": "public", "before": 0, "after": FUNCTIONS_VERSION})
+    assert (second.code, second.document) == (
+        0,
+        {"schema": "public", "before": FUNCTIONS_VERSION, "after": FUNCTIONS_VERSION},
+    )
     assert (again.verdict, again.value) == ("replay", {"status": "created"})
     assert rows(bare, OURS) == ALL
-    assert checked(run, bare) == {"name": "functions", "ok": True, "detail": "version 1"}
+    assert checked(run, bare) == {"name": "functions", "ok": True, "detail": f"version {FUNCTIONS_VERSION}"}
 
 
 def test_what_is_printed_changes_nothing_and_is_what_an_administrator_runs(run: Run, bare: str) -> None:
@@ -212,7 +217,7 @@ def test_functions_of_another_version_are_told_and_replaced_and_never_put_back(r
     assert found["later"] == {
         "name": "functions",
         "ok": False,
-        "detail": "version 7, this Onceward knows 1: upgrade it",
+        "detail": f"version 7, this Onceward knows {FUNCTIONS_VERSION}: upgrade it",
     }
     assert [one.code for one in later] == [4, 4, 4]
     assert all("upgrade it" in one.err for one in later)
@@ -223,16 +228,16 @@ def test_older_functions_are_mentioned_and_brought_forward(
     run: Run, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A package that brings version 2 finds version 1.
+    A package that brings the next version finds this one.
     """
     run(bare)
-    monkeypatch.setattr(functions, "FUNCTIONS_VERSION", 2)
+    monkeypatch.setattr(functions, "FUNCTIONS_VERSION", FUNCTIONS_VERSION + 1)
     found = checked(run, bare)
 
     assert found is not None
     assert (found["ok"], found["detail"]) == (
         False,
-        "version 1, this Onceward has 2: run onceward store install-functions",
+        f"version {FUNCTIONS_VERSION}, this Onceward has {FUNCTIONS_VERSION + 1}: run onceward store install-functions",
     )
 
 
@@ -246,7 +251,7 @@ def test_taking_them_out_leaves_tables_and_records(run: Run, bare: str) -> None:
         connection.commit()
     first, second = run(bare, "--remove", "--json"), run(bare, "--remove", "--json")
 
-    assert (first.document["before"], first.document["after"], second.document["before"]) == (1, 0, 0)
+    assert (first.document["before"], first.document["after"], second.document["before"]) == (FUNCTIONS_VERSION, 0, 0)
     assert (rows(bare, OURS), rows(bare, PUBLIC_TABLES)) == (NONE, [(1,)])
     assert checked(run, bare) is None
 
@@ -280,7 +285,7 @@ def test_an_installation_that_fails_leaves_nothing(run: Run, bare: str, caller: 
     assert rows(bare, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'onceward\\_%'") == [(0,)]
 
 
-@pytest.mark.parametrize(("version", "words"), [(1, "onceward store migrate"), (3, "upgrade it")])
+@pytest.mark.parametrize(("version", "words"), [(1, "onceward store migrate"), (LATEST + 1, "upgrade it")])
 def test_tables_of_another_version_are_refused(run: Run, bare: str, version: int, words: str) -> None:
     """
     Older tables are brought forward first; later ones need a later package. Installed ones refuse to work on them, too.
@@ -288,19 +293,20 @@ def test_tables_of_another_version_are_refused(run: Run, bare: str, version: int
     setting = "UPDATE onceward_meta SET value = {} WHERE name = 'schema_version'"
     rows(bare, setting.format(version))
     ran, sql = run(bare), run(bare, "--sql")
-    rows(bare, setting.format(2))
+    rows(bare, setting.format(LATEST))
     printed = run(bare, "--sql").out
     rows(bare, setting.format(version))
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="schema version 2"):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=f"schema version {LATEST}"):
         rows(bare, printed)
     nothing = rows(bare, OURS)
-    rows(bare, setting.format(2))
+    rows(bare, setting.format(LATEST))
     run(bare)
     rows(bare, setting.format(version))
     with (
         psycopg.connect(bare) as connection,
         pytest.raises(
-            psycopg.errors.ObjectNotInPrerequisiteState, match=f"schema version {version}, these functions know 2"
+            psycopg.errors.ObjectNotInPrerequisiteState,
+            match=f"schema version {version}, these functions know {LATEST}",
         ),
     ):
         claim(connection, "k")
@@ -353,7 +359,7 @@ def test_many_that_install_at_once_install_it_once(bare: str) -> None:
     with ThreadPoolExecutor(6) as crowd:
         moves = list(crowd.map(lambda _: installer.install(bare), range(6)))
 
-    assert {move.after for move in moves} == {1}
+    assert {move.after for move in moves} == {FUNCTIONS_VERSION}
     assert rows(bare, OURS) == ALL
 
 

@@ -53,9 +53,22 @@ def put_settled(store: Any, key: str = "k", **changes: Any) -> Record:
     return found
 
 
-def key_of(store: Any, found: Record) -> str:
+def key_of(store: Any, found: Record) -> bytes:
     """The name under which the server keeps a record."""
-    return f"{{{store._server.prefix}:{found.id.hex()[0]}}}:{found.id.hex()}"
+    shard = store._server.rows.shard_of(found.id)
+    return f"{{{store._server.prefix}:{shard:x}}}:".encode() + found.id
+
+
+def indexes(client: Any, store: RedisStore) -> dict[str, int]:
+    """How many members the store's indexes have, by name, of all shards together."""
+    sizes = dict.fromkeys(("ids", "open", "families", "forget", "replay"), 0)
+    for shard in range(store._server.rows.shards):
+        tag = f"{{{store._server.prefix}:{shard:x}}}:"
+        for name, letter in (("ids", b"i"), ("open", b"o"), ("families", b"f")):
+            sizes[name] += client.zlexcount(f"{tag}names", b"[" + letter, b"(" + bytes((letter[0] + 1,)))
+        for name in ("forget", "replay"):
+            sizes[name] += client.zcard(tag + name)
+    return sizes
 
 
 def python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:

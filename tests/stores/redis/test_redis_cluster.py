@@ -15,8 +15,9 @@ from redis_support import SCOPE, opened, put_claim, put_settled
 
 from onceward import AsyncGate, ConfigurationError, Gate, StoreUnavailable
 from onceward._core.erasure_marks import marks_of
-from onceward.stores import Selection
+from onceward.stores import Selection, _redis_upkeep
 from onceward.stores import _redis_packer as packing
+from onceward.stores._redis_rows import RedisCommand
 from onceward.stores.redis import AsyncRedisStore, RedisStore
 from onceward.testing.store_suite.rows import row, settled
 from servers.redis import DURABLE, SECONDS_MAX, RedisServer, needed, started
@@ -138,11 +139,70 @@ class TestOnACluster:
         """
         A node says that it has not got the slot: the error names the option.
         """
-        with opened(nodes[0].url()) as single, pytest.raises(ConfigurationError) as refusal:
+        with pytest.raises(ConfigurationError) as refusal, opened(nodes[0].url()) as single:
             for n in range(100):
                 single.put(row(SCOPE, f"k{n}"), None)
 
         assert "cluster=1" in str(refusal.value)
+
+
+class TestManyShardsAndSeeds:
+    """A Cluster of more than sixteen nodes needs more shards, and any of its nodes leads to the others."""
+
+    @pytest.mark.fault("only-the-first-seed-is-asked")
+    def test_any_of_several_seeds_is_enough(self, nodes: list[RedisServer]) -> None:
+        """
+        The first two are not there.
+        """
+        hosts = f"127.0.0.1:1,127.0.0.1:2,127.0.0.1:{nodes[1].port}"
+        with opened(f"redis+cluster://{hosts}/?prefix=seeds") as made, Gate(made, scope=SCOPE) as gate:
+            try:
+                told = [gate.run("k", lambda: "done"), gate.run("k", lambda: "again")]
+            except StoreUnavailable as error:
+                told = [str(error)]
+
+        assert told == ["done", "done"]
+
+    def test_as_many_slots_as_shards(self, nodes: list[RedisServer]) -> None:
+        """
+        64 shards have 64 slots, so as many nodes could have one; records, lists, families and purges reach them all.
+        """
+        url = nodes[0].url(cluster=1, prefix="wide")
+        _redis_upkeep.init_sharded(url, 64)
+        with opened(url) as wide, Gate(wide, scope=SCOPE) as gate:
+            first = [gate.run(f"k{n}", lambda n=n: n) for n in range(200)]
+            again = [gate.run(f"k{n}", lambda: "again") for n in range(200)]
+            for n in range(20):
+                held = put_claim(wide, f"step{n}", family=bytes(32))
+                wide.put(settled(held), held.version)
+            put_settled(wide, "gone", replay=1, forget=1)
+            time.sleep(0.01)
+            extended, purged = wide.extend(bytes(32), 1, 1), wide.purge(10)
+            ids = [one.id for one in wide.scan(b"", 1_000, Selection())]
+            shards = {wide._server.rows.shard_of(id) for id in ids}
+
+        assert (first, again) == (list(range(200)), list(range(200)))
+        assert (extended, tuple(purged), ids, len(ids)) == (20, (1, 0), sorted(ids), 220)
+        assert len({key_slot(f"{{wide:{shard:x}}}".encode()) for shard in shards}) == len(shards) > 50
+
+    def test_a_store_of_version_1_moves_on_a_cluster(self, nodes: list[RedisServer]) -> None:
+        """
+        Its shards are on all nodes, and so are the scripts that pack its rows.
+        """
+        url = nodes[0].url(cluster=1)
+        with opened(url) as made:
+            prefix = made._server.prefix
+            commands = [RedisCommand(shard, ("DEL", f"{{{prefix}:{shard:x}}}:floor")) for shard in range(16)]
+            commands += [RedisCommand(shard, ("DEL", f"{{{prefix}:{shard:x}}}:shard")) for shard in range(16)]
+            made._server.connections.exchange([*commands, RedisCommand(0, ("SET", f"{{{prefix}:0}}:schema", "1"))])
+        with opened(url) as old, Gate(old, scope=SCOPE) as gate:
+            assert old._server.rows.version == 1
+            first = [gate.run(f"k{n}", lambda n=n: n) for n in range(60)]
+            moved = _redis_upkeep.migrate(url)
+            again = [gate.run(f"k{n}", lambda: "again") for n in range(60)]
+
+            assert (first, again, moved) == (list(range(60)), list(range(60)), (1, 2))
+            assert old._server.rows.version == 2
 
 
 class TestWhenTheClusterMoves:
@@ -152,8 +212,9 @@ class TestWhenTheClusterMoves:
         """
         The slot of a shard was given to another node after the store had learnt of the first.
         """
-        write, slot, (_, new) = _shard_at_home(store, nodes)
-        _give(slot, new, nodes)
+        write, slot, (old, new) = _shard_at_home(store, nodes)
+        _open_way(slot, old, new)
+        _give(slot, old, new, nodes)
         standing = store.put(write, None)
 
         assert True is standing.landed
@@ -167,12 +228,11 @@ class TestWhenTheClusterMoves:
         While a slot is on its way, one key is asked for at the new node; a put, which needs several, is away.
         """
         write, slot, (old, new) = _shard_at_home(store, nodes)
-        _client(new).cluster("SETSLOT", slot, "IMPORTING", _id(old))
-        _client(old).cluster("SETSLOT", slot, "MIGRATING", _id(new))
+        _open_way(slot, old, new)
         found = store.load(write.id)
         with pytest.raises(StoreUnavailable):
             store.put(write, None)
-        _give(slot, new, nodes)
+        _give(slot, old, new, nodes)
 
         assert (found, store.put(write, None).landed) == (None, True)
         assert write.version == store.load(write.id).version
@@ -218,8 +278,20 @@ def _client(node: RedisServer) -> Any:
     return Closing()
 
 
-def _give(slot: int, new: RedisServer, nodes: list[RedisServer]) -> None:
-    """Tell every node, the new home first, as redis-cli does: one that hears by gossip alone sends askers back."""
+def _open_way(slot: int, old: RedisServer, new: RedisServer) -> None:
+    """A slot is on its way from one node to another."""
+    _client(new).cluster("SETSLOT", slot, "IMPORTING", _id(old))
+    _client(old).cluster("SETSLOT", slot, "MIGRATING", _id(new))
+
+
+def _give(slot: int, old: RedisServer, new: RedisServer, nodes: list[RedisServer]) -> None:
+    """
+    Carry the keys of a slot over, and tell every node, the new home first, as redis-cli does: one that hears by gossip
+    alone sends askers back.
+    """
+    with redis.Redis(port=old.port) as client:
+        keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
+        client.execute_command("MIGRATE", "127.0.0.1", new.port, "", 0, 5_000, "KEYS", *keys)
     for node in (new, *nodes):
         _client(node).cluster("SETSLOT", slot, "NODE", _id(new))
 

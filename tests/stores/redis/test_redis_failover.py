@@ -153,5 +153,5 @@ def _until_there(replica: RedisServer) -> None:
 
 
 def _settled(client: Any) -> bool:
-    records = [key for key in client.scan_iter("{shop:*") if len(key.rpartition(b":")[2]) == 64]
-    return bool(records) and client.hget(records[0], "state") == b"settled"
+    records = [key for key in client.scan_iter("{shop:*") if key.startswith(b"{shop:") and len(key) == 9 + 32]
+    return bool(records) and client.get(records[0])[:1] == b"S"

@@ -201,13 +201,15 @@ class TestAServerInTrouble:
         with opened(running().url()) as store, looking(running()) as client:
             found = put_claim(store, "other")
             client.delete(key_of(store, found))
-            client.set(key_of(store, found), "not ours")
+            client.rpush(key_of(store, found), "not ours")
             with pytest.raises(StoreCorrupt):
                 store.load(found.id)
-            client.delete(key_of(store, found))
-            client.hset(key_of(store, found), mapping={"version": "v"})
-            with pytest.raises(SchemaMismatch):
-                store.load(found.id)
+            for text in (b"", b"not ours", b"C\x10"):
+                client.set(key_of(store, found), text)
+                with pytest.raises(SchemaMismatch):
+                    store.load(found.id)
+                with pytest.raises(SchemaMismatch):
+                    store.put(row(SCOPE, "other"), None)
 
             assert True is store.put(row(SCOPE, "fine"), None).landed
 

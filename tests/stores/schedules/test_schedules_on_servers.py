@@ -22,6 +22,7 @@ from onceward.testing.explorer.faults import plant
 from servers import postgres as postgres_servers
 from servers import redis as redis_servers
 from servers.handles import COLOURS, Handle, handle
+from servers.redis_rows import changed
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "100"))
 """Of each store in each colour."""
@@ -61,13 +62,12 @@ class OnRedis:
     def age(self, microseconds: int) -> None:
         """See `Theatre.age`."""
         for key in self._client.scan_iter(f"{{{self._prefix}:*", count=1_000):
-            name = key.rpartition(b":")[2]
-            if name in (b"due", b"stale"):
+            name = key.partition(b"}:")[2]
+            if name in (b"forget", b"replay"):
                 for member in self._client.zrange(key, 0, -1):
                     self._client.zincrby(key, -microseconds, member)
-            elif len(name) == 64:
-                for field in set(_INSTANTS) & {one.decode() for one in self._client.hkeys(key)}:
-                    self._client.hincrby(key, field, -microseconds)
+            elif len(name) == 32:
+                self._client.set(key, changed(name, self._client.get(key), aged=microseconds))
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 -- Delete a record, whatever its state, and every trace of it but its fence; says whether there was one (1 or 0).
 --
--- KEYS  record, ids, open, due, stale, families, floor: one slot
+-- KEYS  record, shard, names, forget, replay: one slot
 -- ARGV  id
 
-local found = redis.call('HMGET', KEYS[1], 'fence', 'family')
-return drop(ARGV[1], found[2] or '', found[1])
+local row = redis.call('GET', KEYS[1])
+local found = row and opened(row)
+return drop(ARGV[1], found and found.family or '', found and found.fence)

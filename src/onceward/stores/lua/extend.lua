@@ -1,28 +1,28 @@
 -- Give a settled record of a family that still replays more time; says whether it was one (1 or 0).
 --
--- KEYS  record, ids, open, due, stale, families, floor: one slot
+-- KEYS  record, shard, names, forget, replay: one slot
 -- ARGV  id, family, replay, forget
 
-local record, due, stale, families = KEYS[1], KEYS[4], KEYS[5], KEYS[6]
+local record, names, forget, replay = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local id, family = ARGV[1], ARGV[2]
-local found = redis.call('HMGET', record, 'state', 'family', 'replay_until', 'forget_at', 'codec', 'error')
+local row = redis.call('GET', record)
+local found = row and opened(row)
 
-if found[2] ~= family then
-    redis.call('ZREM', families, family .. id)
+if not found or found.family ~= family then
+    redis.call('ZREM', names, 'f' .. family .. id)
     return 0
 end
-if found[1] ~= 'settled' or not found[3] or tonumber(found[3]) <= now then
+if found.state ~= 'S' or found.replay < 0 or found.at + found.replay <= now then
     return 0
 end
-local replay_until = math.max(tonumber(found[3]), now + ARGV[3])
-redis.call('HSET', record, 'replay_until', text(replay_until))
-if found[5] or found[6] then
-    redis.call('ZADD', stale, text(replay_until), id)
+found.replay = math.max(found.replay, now - found.at + ARGV[3])
+if found.payload > 0 then
+    redis.call('ZADD', replay, text(found.at + found.replay), id)
 end
-if found[4] then
-    local forget_at = math.max(tonumber(found[4]), now + ARGV[4])
-    redis.call('HSET', record, 'forget_at', text(forget_at))
-    redis.call('ZADD', due, text(forget_at), id .. family)
-    expire(record, forget_at)
+if found.forget >= 0 then
+    found.forget = math.max(found.forget, now - found.at + ARGV[4])
+    redis.call('ZADD', forget, text(found.at + found.forget), id .. family)
 end
+local numbers = struct.pack('>i8i8', found.replay, found.forget)
+keep(record, string.sub(row, 1, found.after - 1) .. numbers .. string.sub(row, found.after + 16), found)
 return 1

@@ -1,19 +1,22 @@
 -- Make an expired record a tombstone: its answer goes, who it was stays. Says whether there was one (1 or 0).
 --
--- KEYS  record, ids, open, due, stale, families, floor: one slot
+-- KEYS  record, shard, names, forget, replay: one slot
 -- ARGV  id, version
 
-local record, stale = KEYS[1], KEYS[5]
-local found = redis.call('HMGET', record, 'state', 'replay_until', 'codec', 'error')
+local record, replay = KEYS[1], KEYS[5]
+local row = redis.call('GET', record)
+local found = row and opened(row)
 
-if found[1] == 'settled' and found[2] and tonumber(found[2]) > now then
-    redis.call('ZADD', stale, found[2], ARGV[1])
+if found and found.state == 'S' and found.replay >= 0 and found.at + found.replay > now then
+    redis.call('ZADD', replay, text(found.at + found.replay), ARGV[1])
     return 0
 end
-redis.call('ZREM', stale, ARGV[1])
-if found[1] ~= 'settled' or not found[2] or not (found[3] or found[4]) then
+redis.call('ZREM', replay, ARGV[1])
+if not found or found.state ~= 'S' or found.replay < 0 or found.payload == 0 then
     return 0
 end
-redis.call('HDEL', record, 'codec', 'result', 'error')
-redis.call('HSET', record, 'version', ARGV[2])
+local numbers = struct.pack('>i8i8I4', found.replay, found.forget, 0)
+local rest = string.sub(row, found.after + 20, -found.payload - 1)
+local between = string.sub(row, 3 + string.byte(row, 2), found.after - 1)
+redis.call('SET', record, 'S' .. string.char(#ARGV[2]) .. ARGV[2] .. between .. numbers .. rest, 'KEEPTTL')
 return 1

@@ -152,10 +152,21 @@ def sql_runner(connection: Connection[Any]) -> Callable[[Sql], list[Row]]:
     """What runs one statement of `steps` on a connection."""
 
     def ask(sql: Sql) -> list[Row]:
-        cursor = connection.execute(translate_sql(sql.text), sql.values)
+        if sql.rows is None:
+            cursor = connection.execute(translate_sql(sql.text), sql.values)
+        else:
+            columns = [list(column) for column in zip(*sql.rows, strict=True)]
+            cursor = connection.execute(_with_rows(sql.text, sql.types), columns)
         return cursor.fetchall() if cursor.description else []
 
     return ask
+
+
+@lru_cache(maxsize=64)
+def _with_rows(text: str, types: tuple[str, ...]) -> bytes:
+    """An array for each column: one text, however many rows."""
+    arrays = ", ".join(f"%s::{type}[]" for type in types)
+    return text.replace("{rows}", f"SELECT * FROM unnest({arrays})").encode()  # noqa: S608 - types of ours
 
 
 @lru_cache(maxsize=512)

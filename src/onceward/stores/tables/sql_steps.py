@@ -9,6 +9,7 @@ in what SQLite and PostgreSQL have in common, with a few words that a driver rep
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
     {free}   the same, but leave out rows that somebody else holds
     {bytes}  behind a text that a range is taken of: compare its bytes, and not by the rules of the database's language
+    {rows}   in place of a VALUES list or of a list behind IN: the statement's rows, each value of the type that is said
     {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
 Steps are driven by `onceward.runtime.flow_driver.drive_steps`. What a caller asks for is a flow over `Transact` and
@@ -17,7 +18,7 @@ Steps are driven by `onceward.runtime.flow_driver.drive_steps`. What a caller as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from onceward.runtime import failpoints
@@ -31,6 +32,10 @@ class Sql(NamedTuple):
 
     text: str
     values: Mapping[str, Any]
+    rows: Sequence[Row] | None = None
+    """What stands for {rows}: all of the statement's values then, so that it has no `values`."""
+    types: tuple[str, ...] = ()
+    """Of a row's columns: `text` or `bigint`."""
 
 
 SqlSteps: TypeAlias = Generator[Sql, list[Row], T]

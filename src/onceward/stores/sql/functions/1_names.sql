@@ -4,7 +4,7 @@
 -- The version of these functions. `onceward store check` compares it with the package's.
 CREATE OR REPLACE FUNCTION onceward_functions_version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $onceward$
-    SELECT 1
+    SELECT 2
 $onceward$;
 
 -- What is wrong with a scope or a key; NULL if nothing is: 1 to 255 visible ASCII characters. It never shows the name.

@@ -68,9 +68,9 @@ BEGIN
         RETURN;
     END IF;
     known := (SELECT meta.value FROM onceward_meta AS meta WHERE name = 'schema_version');
-    IF known IS DISTINCT FROM 2 THEN
+    IF known IS DISTINCT FROM 3 THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the store has schema version ' || coalesce(known::text, 'none') || ', these functions know 2',
+            MESSAGE = 'the store has schema version ' || coalesce(known::text, 'none') || ', these functions know 3',
             HINT = 'Run onceward store install-functions with the version of Onceward that the store has.';
     END IF;
     its_id := onceward_record_id(its_scope, key);
@@ -129,7 +129,9 @@ BEGIN
             ),
             attempt = CASE WHEN forgotten THEN 1 ELSE standing.attempt + 1 END,
             first_at = clock.us, settled_at = NULL, lease_until = NULL, replay_until = NULL, forget_at = NULL,
-            codec = NULL, result = NULL, error = NULL, holder = NULL
+            codec = NULL, result = NULL, error = NULL, holder = NULL,
+            -- Purge has looked at it before: from now on it is listed as unsettled.
+            due_at = CASE WHEN kept.due_at IS NOT NULL THEN 9223372036854775807 END
         FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS clock
         WHERE kept.id = its_id AND kept.version = standing.version
         RETURNING kept.fence, kept.attempt, kept.first_at INTO landed;

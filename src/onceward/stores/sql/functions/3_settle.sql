@@ -32,7 +32,10 @@ BEGIN
         state = 'settled', doubt = 0, version = uuid_send(gen_random_uuid()), settled_at = clock.us,
         lease_until = NULL, replay_until = clock.us + retain_us::bigint,
         forget_at = clock.us + retain_us::bigint + tombstone_us::bigint,
-        codec = its_codec, result = its_result, error = NULL, holder = NULL
+        codec = its_codec, result = its_result, error = NULL, holder = NULL,
+        -- Purge looks a day after the first time by itself.
+        due_at = CASE WHEN kept.due_at IS NOT NULL OR clock.us + retain_us::bigint < kept.first_at + 86400000000
+            THEN clock.us + retain_us::bigint END
     FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS clock
     WHERE kept.id = substr(claim, 1, 32) AND kept.token = substr(claim, 33, 16) AND kept.state = 'claimed'
         AND kept.lease_until IS NULL;

@@ -1,0 +1,86 @@
+"""
+The socket of a Redis connection, read and written without redis-py in between.
+
+redis-py connects, speaks TLS and logs in. After that it costs more than the server does: a reply goes through a dozen
+of its functions. With hiredis there, and a socket that we can get at, commands are written to the socket, and hiredis
+reads the replies. Otherwise redis-py does it, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import redis.exceptions as exceptions
+
+try:
+    import hiredis
+except ImportError:
+    hiredis = None  # type: ignore[assignment, unused-ignore]
+
+CHUNK = 65_536
+
+_ERRORS: dict[str, type[exceptions.RedisError]] = {
+    "NOSCRIPT": exceptions.NoScriptError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+    "LOADING": exceptions.BusyLoadingError,
+    "NOPERM": exceptions.NoPermissionError,
+    "NOAUTH": exceptions.AuthenticationError,
+    "WRONGPASS": exceptions.AuthenticationError,
+}
+
+
+class RedisLine:
+    """A connected socket, and what reads its replies."""
+
+    __slots__ = ("_reader", "socket")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._reader = hiredis.Reader()
+
+    def talk(self, packed: bytes, count: int, replies: list[Any]) -> None:
+        """Send commands and read so many replies; an error reply is an error of the driver among them."""
+        try:
+            self.socket.sendall(packed)
+            while count:
+                reply = self._reader.gets()
+                if reply is False:
+                    self.fed(self.socket.recv(CHUNK))
+                    continue
+                replies.append(_error_of(reply) if isinstance(reply, hiredis.ReplyError) else reply)
+                count -= 1
+        except TimeoutError:
+            raise exceptions.TimeoutError("no reply") from None
+        except OSError as error:
+            raise exceptions.ConnectionError(f"the connection broke: {error}") from None
+        except hiredis.HiredisError as error:
+            raise exceptions.ConnectionError(f"what the server sends is not Redis: {error}") from None
+
+    def fed(self, data: bytes) -> None:
+        """Take what has arrived."""
+        if not data:
+            raise exceptions.ConnectionError("the server closed the connection")
+        self._reader.feed(data)
+
+    def next(self) -> Any:
+        """The next reply, False if it has not arrived yet. An error reply is an error of the driver."""
+        reply = self._reader.gets()
+        return _error_of(reply) if isinstance(reply, hiredis.ReplyError) else reply
+
+
+def _error_of(reply: Exception) -> exceptions.RedisError:
+    message = str(reply)
+    return _ERRORS.get(message.partition(" ")[0], exceptions.ResponseError)(message)
+
+
+def reads_sockets() -> bool:
+    """Whether hiredis is there to read replies with."""
+    return hiredis is not None
+
+
+def line_of(connection: object) -> RedisLine | None:
+    """The line of a connection of redis-py that has logged in; None if we cannot have it."""
+    connected = getattr(connection, "_sock", None)
+    return RedisLine(connected) if hiredis is not None and isinstance(connected, socket.socket) else None

@@ -1,0 +1,379 @@
+"""Redis Sentinel: real Sentinels, a primary that is killed, and what `replicas=` promises then."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from redis_support import SCOPE, looking, opened
+
+from onceward import AsyncGate, ConfigurationError, Gate, OncewardError, StoreUnavailable
+from onceward.stores import _redis_upkeep, open_store
+from onceward.stores._redis_url import parse
+from onceward.stores.redis import AsyncRedisStore
+from onceward.testing.store_suite.rows import row, settled
+from servers import ending
+from servers.proxy import Proxy
+from servers.redis import DURABLE, SECONDS_MAX, RedisServer, needed, program, started
+
+needed()
+
+PATIENCE = 3 * SECONDS_MAX
+
+
+class Watched(NamedTuple):
+    """A primary, its replicas, and the Sentinels that watch them."""
+
+    primary: RedisServer
+    replicas: list[RedisServer]
+    sentinels: list[RedisServer]
+
+    def url(self, **options: object) -> str:
+        """Through all of the Sentinels, and one address where nobody is."""
+        hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
+        query = "&".join(f"{name}={value}" for name, value in {"prefix": "shop", **options}.items())
+        return f"redis+sentinel://127.0.0.1:1,{hosts}/shop-records/0?{query}"
+
+
+class _Sentinel(RedisServer):
+    """A Sentinel: the same program, which rewrites the file of its settings."""
+
+    def __init__(self, primary: RedisServer) -> None:
+        folder = ending.folder("onceward-sentinel-")
+        settings = folder / "sentinel.conf"
+        super().__init__(folder, str(settings), "--sentinel")
+        settings.write_text(
+            f"sentinel monitor shop-records 127.0.0.1 {primary.port} 2\n"
+            "sentinel down-after-milliseconds shop-records 500\n"
+            "sentinel failover-timeout shop-records 3000\n"
+        )
+
+    def start(self) -> RedisServer:
+        """The file of its settings comes first on its command line."""
+        config, *flags = self._settings
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [program(), config, *flags, *where], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        wait_for(lambda: self.ask("PING").startswith(b"+PONG"))
+        return self
+
+
+def wait_for(holds: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    give_up = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def follow(replica: RedisServer, port: int) -> None:
+    """Make a server a replica, and wait until it has everything."""
+    with looking(replica) as client:
+        client.replicaof("127.0.0.1", str(port))
+        wait_for(lambda: client.info("replication").get("master_link_status") == "up")
+
+
+def is_another_named(sentinel: RedisServer, than: RedisServer) -> bool:
+    """Whether a Sentinel names another server as the primary."""
+    named = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop-records")
+    return named.startswith(b"*2") and str(than.port).encode() not in named
+
+
+@contextmanager
+def watched(replicas: int = 1) -> Iterator[Watched]:
+    """A primary with replicas, and three Sentinels that know of them all."""
+    quick = (*DURABLE, "--repl-diskless-sync-delay", "0")
+    with ExitStack() as stack:
+        primary = stack.enter_context(started(*quick))
+        others = [stack.enter_context(started(*quick)) for _ in range(replicas)]
+        for other in others:
+            follow(other, primary.port)
+        sentinels: list[RedisServer] = []
+        for _ in range(3):
+            sentinel = _Sentinel(primary)
+            stack.callback(shutil.rmtree, sentinel.folder, ignore_errors=True)
+            stack.callback(sentinel.kill)
+            sentinels.append(sentinel.start())
+        for sentinel in sentinels:
+            wait_for(
+                lambda one=sentinel: b"num-other-sentinels\r\n$1\r\n2" in one.ask("SENTINEL", "MASTER", "shop-records")
+            )
+            wait_for(
+                lambda one=sentinel: (
+                    f"num-slaves\r\n$1\r\n{replicas}".encode() in one.ask("SENTINEL", "MASTER", "shop-records")
+                )
+            )
+        yield Watched(primary, others, sentinels)
+
+
+class TestThroughSentinels:
+    """The URL names Sentinels and a service, not a server."""
+
+    @pytest.mark.slow
+    @pytest.mark.fault("the-first-primary-is-kept")
+    def test_a_connection_that_broke_is_made_to_the_primary_of_now(self) -> None:
+        """
+        The primary is killed, and every Sentinel names another one: the next put lands there, in both colours.
+        """
+
+        async def play(url: str) -> Any:
+            awaiting = AsyncRedisStore.from_url(url)
+            with opened(url) as blocking:
+                before = blocking.put(row(SCOPE, "a"), None), await awaiting.put(row(SCOPE, "b"), None)
+                world.primary.kill()
+                for sentinel in world.sentinels:
+                    wait_for(lambda one=sentinel: is_another_named(one, world.primary))
+                try:
+                    after = blocking.put(row(SCOPE, "c"), None), await awaiting.put(row(SCOPE, "d"), None)
+                except StoreUnavailable as error:
+                    return error
+                finally:
+                    await awaiting.close()
+            return [one.landed for one in before + after]
+
+        with watched() as world:
+            assert asyncio.run(play(world.url(timeout=2))) == [True] * 4
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("replicas", [0, 1])
+    def test_a_failover_under_load_is_followed_in_both_colours(self, replicas: int) -> None:
+        """
+        The primary is killed while callers work. They hear that the store is away, retry the same keys, and go on at
+        the new primary. With `replicas=1`, everything that was acknowledged is there.
+        """
+        effects: list[str] = []
+        acknowledged: dict[str, str] = {}
+        stop = threading.Event()
+
+        def work(name: int, url: str) -> None:
+            with Gate(url, scope=SCOPE, guarantee="repeatable") as gate:
+                number = 0
+                while not stop.is_set():
+                    key = f"t{name}:{number}"
+                    try:
+                        acknowledged[key] = gate.run(key, lambda key=key: effects.append(key) or f"ran {key}")
+                        number += 1
+                    except OncewardError:
+                        time.sleep(0.02)
+
+        async def tasks(url: str) -> None:
+            async with AsyncGate(url, scope=SCOPE, guarantee="repeatable") as gate:
+
+                async def one(name: int) -> None:
+                    number = 0
+                    while not stop.is_set():
+                        key = f"a{name}:{number}"
+                        try:
+                            acknowledged[key] = await gate.run(key, lambda key=key: effects.append(key) or f"ran {key}")
+                            number += 1
+                        except OncewardError:
+                            await asyncio.sleep(0.02)
+
+                await asyncio.gather(*(one(name) for name in range(4)))
+
+        with watched(replicas=2) as world:
+            url = world.url(timeout=2, replicas=replicas)
+            threads = [threading.Thread(target=work, args=(name, url)) for name in range(2)]
+            threads.append(threading.Thread(target=lambda: asyncio.run(tasks(url))))
+            for thread in threads:
+                thread.start()
+            try:
+                wait_for(lambda: len(acknowledged) > 200)
+                world.primary.kill()
+                before = len(acknowledged)
+                wait_for(lambda: len(acknowledged) > before + 200)
+            finally:
+                stop.set()
+                for thread in threads:
+                    thread.join(PATIENCE)
+            told = dict(acknowledged)
+            with Gate(url, scope=SCOPE, guarantee="repeatable") as gate:
+                again = {key: gate.run(key, lambda: "lost") for key in told}
+        lost = [key for key, answer in again.items() if answer != told[key]]
+
+        print(f"replicas={replicas}: acknowledged {before} before the kill, {len(told)} in all, lost {len(lost)}")
+        assert all(answer == f"ran {key}" for key, answer in told.items())
+        if replicas:
+            assert lost == []
+
+    @pytest.mark.slow
+    def test_what_replicas_promise_and_what_not(self) -> None:
+        """
+        With `replicas=1`, what was acknowledged is on the replica that takes over, also if the line between them was
+        cut in the middle: what came after the cut was not acknowledged, and nobody was told otherwise.
+        """
+        with started(*DURABLE) as primary, started(*DURABLE) as replica, Proxy(primary.port) as link:
+            follow(replica, link.port)
+            url = primary.url(prefix="shop", replicas=1, timeout=2)
+            acknowledged, refused = [], []
+            with opened(url) as store:
+                for number in range(60):
+                    if number == 40:
+                        link.hold()
+                    write = row(SCOPE, f"k{number}")
+                    try:
+                        assert store.put(write, None).landed
+                        acknowledged.append(write)
+                    except StoreUnavailable as error:
+                        refused.append(error)
+                        if len(refused) == 3:
+                            break
+            primary.kill()
+            with looking(replica) as client:
+                client.replicaof("no", "one")
+            with opened(replica.url(prefix="shop")) as store:
+                found = [store.load(write.id) for write in acknowledged]
+
+        assert [one and one.version for one in found] == [write.version for write in acknowledged]
+        assert (len(acknowledged), len(refused)) == (40, 3)
+        assert "0 of the 1 replicas" in str(refused[0])
+
+    def test_sentinels_that_know_no_such_service_are_told_apart_from_a_server_that_is_away(self) -> None:
+        """
+        The error says what was asked of whom.
+        """
+        refused = pytest.raises(StoreUnavailable, match="Sentinel")
+        with started() as server:
+            url = f"redis+sentinel://127.0.0.1:{server.port}/nobody?timeout=1"
+            with opened(url) as store, refused as told:
+                store.put(row(SCOPE), None)
+
+        assert "nobody" in str(told.value)
+
+
+class TestReplicas:
+    """`replicas=N`: a put is on so many replicas, or its outcome is not known."""
+
+    @pytest.mark.fault("a-put-is-acknowledged-without-its-replicas")
+    @pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+    def test_a_server_without_replicas_acknowledges_nothing(self, colour: str) -> None:
+        """
+        Nothing runs: the claim's outcome is not known. When a replica is there, the same key runs.
+        """
+        ran: list[str] = []
+
+        def once(url: str) -> Any:
+            if colour == "blocking":
+                with Gate(url, scope=SCOPE, lease=1, guarantee="repeatable") as gate:
+                    return gate.run("k", lambda: ran.append("k") or "done")
+
+            async def go() -> Any:
+                async with AsyncGate(url, scope=SCOPE, lease=1, guarantee="repeatable") as gate:
+                    return await gate.run("k", lambda: ran.append("k") or "done")
+
+            return asyncio.run(go())
+
+        with started(*DURABLE) as primary, started(*DURABLE) as replica:
+            url = primary.url(prefix="shop", replicas=1, timeout=1)
+            with pytest.raises(StoreUnavailable, match="0 of the 1 replicas"):
+                once(url)
+            assert ran == []
+            follow(replica, primary.port)
+            wait_for(lambda: _settles(once, url))
+
+        assert ran == ["k"]
+
+    @pytest.mark.fault("a-put-that-was-sent-again-is-taken-for-replicated")
+    def test_a_put_whose_connection_broke_is_not_taken_for_replicated(self) -> None:
+        """
+        It is sent again on another connection, whose WAIT knows nothing of the first: the outcome is not known.
+        """
+        with started(*DURABLE) as primary, started(*DURABLE) as replica:
+            follow(replica, primary.port)
+            with opened(primary.url(prefix="shop", replicas=1)) as store, looking(primary) as client:
+                held = store.put(row(SCOPE, "warm"), None).record
+                client.client_kill_filter(_type="normal", skipme=True)
+                with pytest.raises(StoreUnavailable, match="of the 1 replicas"):
+                    store.put(settled(held), held.version)
+
+                assert store.load(held.id).state == "settled"
+                assert store.put(row(SCOPE, "next"), None).landed
+
+    def test_what_did_not_land_needs_no_replica(self) -> None:
+        """
+        A replay is answered while replicas are away: nothing was written.
+        """
+        with started(*DURABLE) as primary, started(*DURABLE) as replica:
+            follow(replica, primary.port)
+            url = primary.url(prefix="shop", replicas=1, timeout=1)
+            with Gate(url, scope=SCOPE) as gate:
+                assert gate.run("k", lambda: "done") == "done"
+            replica.kill()
+            with Gate(url, scope=SCOPE) as gate:
+                assert [gate.run("k", lambda: "again") for _ in range(2)] == ["done", "done"]
+
+
+def _settles(once: Callable[[str], Any], url: str) -> bool:
+    try:
+        return bool(once(url) == "done")
+    except OncewardError:  # The claim that was not acknowledged did land; its lease lasts a second.
+        return False
+
+
+class TestTheUrl:
+    """Several hosts, and what they are."""
+
+    def test_hosts_ports_service_and_secrets_are_read(self) -> None:
+        """
+        Sentinels have a user and a password of their own.
+        """
+        address = parse(
+            "rediss+sentinel://u:p@a,b:1,[::1]:2/my-master/3?sentinel_password=s3cret&sentinel_username=w&replicas=1"
+        )
+        sentinel = address.sentinel("a", 26379).driver
+
+        assert address.seeds == (("a", 26379), ("b", 1), ("::1", 2))
+        assert (address.service, address.driver["db"], address.options.replicas) == ("my-master", 3, 1)
+        assert (address.driver["username"], address.driver["password"]) == ("u", "p")
+        assert (sentinel["username"], sentinel["password"], "db" in sentinel) == ("w", "s3cret", False)
+        assert sentinel["connection_class"] is address.driver["connection_class"]
+        assert "s3cret" not in address.name
+        assert parse("redis+cluster://a,b:7001").seeds == (("a", 6379), ("b", 7001))
+        assert parse("redis+cluster://a,b:7001").options.cluster
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "redis://a,b/0",
+            "redis+sentinel://a,b",
+            "redis+sentinel://a/my master",
+            "redis+sentinel://a/m/x",
+            "redis+sentinel://a/m?cluster=1",
+            "redis+sentinel://a,,b/m",
+            "redis+cluster://a:0",
+            "redis+cluster://a:99999",
+            "redis+cluster://a,b/1",
+            "redis+other://a",
+            "redis://a/0?replicas=-1",
+            "redis://a/0?replicas=99",
+        ],
+    )
+    def test_a_wrong_one_is_explained(self, url: str) -> None:
+        """
+        Without a word of its secrets.
+        """
+        with pytest.raises(ConfigurationError) as refusal:
+            open_store(url.replace("//a", "//user:s3cret@a"))
+
+        assert "s3cret" not in str(refusal.value)
+
+    @pytest.mark.slow
+    def test_upkeep_goes_through_sentinels_too(self) -> None:
+        """
+        `store init` and `store check` ask them where the primary is.
+        """
+        with watched() as world:
+            where = _redis_upkeep.init(world.url())
+            checks = {one.name: one for one in _redis_upkeep.check(world.url())}
+
+        assert "16 shards" in where
+        assert [name for name, one in checks.items() if not one.ok] == []
