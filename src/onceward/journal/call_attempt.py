@@ -4,7 +4,6 @@ Makes notes of attempts at tool calls: from a `with journal.call(...)` block, or
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,7 +25,7 @@ from onceward._core.keys import check_scope, digest_of, key_digest
 from onceward._core.operation import Outcome
 from onceward.gate.operator_actions import id_of_key
 from onceward.journal.note_writer import log
-from onceward.journal.notes import CallDetails, CallOutcome, Note, NoteSubject, RunStatus, call_subject
+from onceward.journal.notes import CallDetails, CallNote, CallOutcome, CallSubject, JournalNote, RunStatus
 from onceward.runtime.environment import Environment
 
 OPEN_MAX = 10_000
@@ -101,7 +100,7 @@ class NoteFactory(NamedTuple):
             arguments=text,
             call_id=where.call_id,
         )
-        return CallAttempt(call_subject(self.environment, details))
+        return CallAttempt(CallSubject(self.environment, details))
 
     def _digest(self, key: str) -> str:
         """The record's digest, as `onceward records show` takes it. The gate refuses a wrong key, not the journal."""
@@ -122,14 +121,14 @@ class NoteFactory(NamedTuple):
             fingerprint = found.hex()
             text = None if self.redacted is None else str(self.redacted(tool, arguments))
         except Exception as error:
-            log.warning("onceward: arguments of %s are not noted (%s)", tool, type(error).__name__)
+            log.warning("onceward: the arguments of %s are not recorded (%s)", tool, type(error).__name__)
         return fingerprint, text
 
 
 class CallAttempt:
     """An attempt under way: executed, or failed if its block raises, unless you say how it ended."""
 
-    def __init__(self, subject: NoteSubject) -> None:
+    def __init__(self, subject: CallSubject) -> None:
         self._subject = subject
         self._ended: CallOutcome | None = None
         self._detail: str | None = None
@@ -155,11 +154,11 @@ class CallAttempt:
             raise ConfigurationError(f"the end of an attempt must be one of {', '.join(CallOutcome)}")
         self._ended, self._detail = CallOutcome(how), detail
 
-    def begun(self) -> Note:
+    def begun(self) -> CallNote:
         """The note of its beginning."""
         return self._subject.begun()
 
-    def over(self, error: BaseException | None) -> Note:
+    def over(self, error: BaseException | None) -> CallNote:
         """The note of its end."""
         if error is not None:
             return self._subject.ended(outcome_of(error).value, error_name(error))
@@ -192,43 +191,57 @@ def error_name(error: BaseException) -> str:
 
 
 _ENDS = {
-    EventType.SETTLED: CallOutcome.EXECUTED,
-    EventType.NOT_REPLAYABLE: CallOutcome.EXECUTED,
-    EventType.RELEASED: CallOutcome.FAILED,
-    EventType.IN_DOUBT: CallOutcome.UNKNOWN,
-    EventType.OVERTAKEN: CallOutcome.UNKNOWN,
+    EventType.SETTLED: CallOutcome.EXECUTED.value,
+    EventType.NOT_REPLAYABLE: CallOutcome.EXECUTED.value,
+    EventType.RELEASED: CallOutcome.FAILED.value,
+    EventType.IN_DOUBT: CallOutcome.UNKNOWN.value,
+    EventType.OVERTAKEN: CallOutcome.UNKNOWN.value,
 }
-_AT_ONCE = {EventType.REPLAYED: CallOutcome.REPLAYED, EventType.REFUSED: CallOutcome.REFUSED}
+_AT_ONCE = {EventType.REPLAYED: CallOutcome.REPLAYED.value, EventType.REFUSED: CallOutcome.REFUSED.value}
 
 
 class GateListener:
-    """A listener for gates: makes notes of their events."""
+    """
+    A listener for gates: makes notes of their events.
 
-    def __init__(self, note_factory: NoteFactory, put: Callable[[list[Note]], object]) -> None:
+    Notes of beginnings are handed on at once only to somebody who writes them at once. One who writes behind the work
+    asks now and then for what has begun (`begun_meanwhile`): most attempts have ended by then, and need one row.
+    """
+
+    def __init__(
+        self, note_factory: NoteFactory, put: Callable[[list[JournalNote]], object], *, behind: bool = False
+    ) -> None:
         self._note_factory = note_factory
         self._put = put
-        self._open: OrderedDict[tuple[str, str, int], NoteSubject] = OrderedDict()
+        self.behind = behind
+        self._open: dict[tuple[str, str, int], CallSubject] = {}
 
     def __call__(self, event: Event) -> None:
         """Note one event. Only the process that claimed notes the end: a dead one's attempt stays without an end."""
-        if (ended := _AT_ONCE.get(event.type)) is not None:
-            self._put([self._subject(event).ended(ended.value, event.detail or None)])
-            return
-        claim = (event.scope, event.digest, event.fence)
-        if event.type is EventType.CLAIMED:
-            subject = self._open[claim] = self._subject(event)
+        happening = event.type
+        if happening is EventType.CLAIMED:
+            subject = self._open[event.scope, event.digest, event.fence] = self._subject(event)
             if len(self._open) > OPEN_MAX:
-                self._open.popitem(last=False)
-            self._put([subject.begun()])
-        elif (ended := _ENDS.get(event.type)) is not None:
-            found = self._open.pop(claim, None)
+                self._forget_oldest()
+            self._put([] if self.behind else [subject.begun()])
+        elif (ended := _ENDS.get(happening)) is not None:
+            found = self._open.pop((event.scope, event.digest, event.fence), None)
             if found is not None:
-                self._put([found.ended(ended.value, event.detail or None)])
+                self._put([found.ended(ended, event.detail or None)])
+        elif (ended := _AT_ONCE.get(happening)) is not None:
+            self._put([self._subject(event).ended(ended, event.detail or None)])
 
-    def _subject(self, event: Event) -> NoteSubject:
+    def begun_meanwhile(self) -> list[JournalNote]:
+        """The beginnings of what is under way, each once."""
+        return [one.begun() for one in tuple(self._open.values()) if not one.noted]
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(tuple(self._open)), None)
+        if oldest is not None:
+            self._open.pop(oldest, None)
+
+    def _subject(self, event: Event) -> CallSubject:
         where = current_position.get()
-        tool = event.operation or "operation"
-        details = CallDetails(event.scope, self._note_factory.worker, tool, where.run, where.turn, event.digest)
-        if where.call_id is not None:
-            details = details._replace(call_id=where.call_id)
-        return call_subject(self._note_factory.environment, details)
+        tool, worker = event.operation or "operation", self._note_factory.worker
+        details = CallDetails(event.scope, worker, tool, where.run, where.turn, event.digest, call_id=where.call_id)
+        return CallSubject(self._note_factory.environment, details)

@@ -24,7 +24,7 @@ from onceward.journal.journal_base import (
     call_filter_of,
     prune_in_batches,
 )
-from onceward.journal.notes import Note, NoteSubject
+from onceward.journal.notes import JournalNote, NoteSubject
 from onceward.journal.views import CallFilter, CallView, RunView, TurnView
 from onceward.stores.tables import TablesRunner, read_tables
 
@@ -78,13 +78,14 @@ class Journal(JournalBase):
         Under a gate that blocks, a note is written before the gate goes on; under one that awaits, behind the work, so
         that its event loop goes on (`flush` waits for it).
         """
-        return GateListener(self._note_factory, self._write_now)
+        put = self._write_now
+        return self._listening(GateListener(self._note_factory, put, behind=False))
 
-    def put(self, notes: list[Note]) -> None:
+    def put(self, notes: list[JournalNote]) -> None:
         """Have notes written behind the work."""
         self._batches.put(notes)
 
-    def write(self, notes: list[Note]) -> bool:
+    def write(self, notes: list[JournalNote]) -> bool:
         """
         Write notes before going on, and with them what waits to be written; whether that worked.
 
@@ -121,7 +122,7 @@ class Journal(JournalBase):
         return self._runner.run(read_tables(partial(views.turns, self._note_factory.scope, run)))
 
     def prune(self, *, retain: Seconds = RETAIN_SECONDS, rows: int = ROWS_MAX) -> int:
-        """Delete what began longer ago, of every scope, and the oldest attempts beyond so many; how many rows."""
+        """Delete what began longer ago, of every scope, and the oldest attempts beyond a number; how many rows."""
         return self._runner.run(prune_in_batches(retain, rows))
 
     def close(self) -> None:
@@ -135,7 +136,7 @@ class Journal(JournalBase):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _write(self, notes: list[Note]) -> bool:
+    def _write(self, notes: list[JournalNote]) -> bool:
         return self._runner.run(self._writing(notes))
 
     @contextmanager

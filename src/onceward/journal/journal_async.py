@@ -26,7 +26,7 @@ from onceward.journal.journal_base import (
     call_filter_of,
     prune_in_batches,
 )
-from onceward.journal.notes import Note, NoteSubject
+from onceward.journal.notes import JournalNote, NoteSubject
 from onceward.journal.views import CallFilter, CallView, RunView, TurnView
 from onceward.stores.tables import AsyncTablesRunner, read_tables
 
@@ -82,13 +82,14 @@ class AsyncJournal(JournalBase):
         Under a gate that blocks, a note is written before the gate goes on; under one that awaits, behind the work, so
         that its event loop goes on (`flush` waits for it).
         """
-        return GateListener(self._note_factory, self._batches.put if AWAITS else self._write_now)
+        put = self._batches.put if AWAITS else self._write_now
+        return self._listening(GateListener(self._note_factory, put, behind=AWAITS))
 
-    def put(self, notes: list[Note]) -> None:
+    def put(self, notes: list[JournalNote]) -> None:
         """Have notes written behind the work."""
         self._batches.put(notes)
 
-    async def write(self, notes: list[Note]) -> bool:
+    async def write(self, notes: list[JournalNote]) -> bool:
         """
         Write notes before going on, and with them what waits to be written; whether that worked.
 
@@ -125,7 +126,7 @@ class AsyncJournal(JournalBase):
         return await self._runner.run(read_tables(partial(views.turns, self._note_factory.scope, run)))
 
     async def prune(self, *, retain: Seconds = RETAIN_SECONDS, rows: int = ROWS_MAX) -> int:
-        """Delete what began longer ago, of every scope, and the oldest attempts beyond so many; how many rows."""
+        """Delete what began longer ago, of every scope, and the oldest attempts beyond a number; how many rows."""
         return await self._runner.run(prune_in_batches(retain, rows))
 
     async def close(self) -> None:
@@ -141,7 +142,7 @@ class AsyncJournal(JournalBase):
     ) -> None:
         await self.close()
 
-    async def _write(self, notes: list[Note]) -> bool:
+    async def _write(self, notes: list[JournalNote]) -> bool:
         return await self._runner.run(self._writing(notes))
 
     @asynccontextmanager

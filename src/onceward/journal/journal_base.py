@@ -11,10 +11,10 @@ from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError
 from onceward.gate.operator_actions import digest_of_key
 from onceward.journal import views
-from onceward.journal.call_attempt import NoteFactory, Redactor
+from onceward.journal.call_attempt import GateListener, NoteFactory, Redactor
 from onceward.journal.note_queue import NoteQueue
 from onceward.journal.note_writer import LazyDriver, WriteFailures, write_notes
-from onceward.journal.notes import Note, NoteSubject, run_subject, turn_subject
+from onceward.journal.notes import JournalNote, NoteSubject, run_subject, turn_subject
 from onceward.journal.views import CallFilter
 from onceward.runtime.environment import REAL, Environment
 from onceward.stores.tables import Flow, TablesRunner, transact
@@ -51,11 +51,17 @@ class JournalBase:
         """Notes that could not be written."""
         return self._write_failures.missed
 
-    def _write_now(self, notes: list[Note]) -> bool:
+    def _write_now(self, notes: list[JournalNote]) -> bool:
         return self._tables.run(self._writing(notes))
 
-    def _writing(self, notes: list[Note]) -> Flow[bool]:
+    def _writing(self, notes: list[JournalNote]) -> Flow[bool]:
         return write_notes(self._environment, self._write_failures, notes)
+
+    def _listening(self, listener: GateListener) -> GateListener:
+        """A listener, asked for what is under way if its notes are written behind the work."""
+        if listener.behind:
+            self._batches.ask_for_more(listener.begun_meanwhile)
+        return listener
 
     def _run_of(self, id: str, input_ref: str | None) -> NoteSubject:
         return run_subject(self._environment, self._note_factory.scope, id, self._note_factory.worker, input_ref)

@@ -7,13 +7,11 @@ unless the database is slow). The queue is bounded; notes that do not fit are dr
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from onceward.journal.note_writer import WriteFailures, log
-from onceward.journal.notes import Note
+from onceward.journal.notes import JournalNote
+from onceward.runtime.background_queue import BackgroundQueue
 from onceward.runtime.environment import Environment
 
 QUEUE_MAX = 10_000
@@ -24,101 +22,44 @@ FLUSH_SECONDS = 0.2
 """How long a note waits for company."""
 
 
-class NoteQueue:
+class NoteQueue(BackgroundQueue[JournalNote]):
     """A queue of notes and its thread, which is started by the first note."""
 
     def __init__(
         self,
-        write: Callable[[list[Note]], bool],
+        write: Callable[[list[JournalNote]], bool],
         failures: WriteFailures,
         environment: Environment,
         queue_max: int = QUEUE_MAX,
     ) -> None:
-        self._write = write
         self._write_failures = failures
-        self._environment = environment
-        self._max = queue_max
-        self._begin()
+        self._sources: list[Callable[[], list[JournalNote]]] = []
+        super().__init__(
+            write, environment, "onceward-journal", queue_max=queue_max, batch=BATCH, wait_seconds=FLUSH_SECONDS
+        )
 
     def _begin(self) -> None:
-        """Empty, and without a thread: at first, and in a process that was forked. The parent writes what it had."""
-        self._pid = os.getpid()
-        self._queue: list[Note] = []
-        self._changing = threading.Condition()
-        self._wanted = threading.Event()
-        self._busy = False
+        self._more()  # Of a process that was forked: what was under way is its parent's to note.
         self._is_full = False
-        self._closing = False
-        self._thread: threading.Thread | None = None
+        super()._begin()
 
-    def put(self, notes: list[Note]) -> None:
-        """Have notes written soon. Never waits."""
-        if self._pid != os.getpid():
-            self._begin()
-        with self._changing:
-            if self._closing or len(self._queue) + len(notes) > self._max:
-                self._write_failures.missing(len(notes))
-                if not self._is_full:
-                    self._is_full = True
-                    log.warning("onceward: %d notes of the journal wait to be written; more are missed", self._max)
-                return
-            self._queue += notes
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="onceward-journal", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)  # A program that ends well has its notes written.
-            if len(self._queue) >= BATCH:
-                self._wanted.set()
+    def ask_for_more(self, source: Callable[[], list[JournalNote]]) -> None:
+        """Ask `source` before each writing for notes that nobody has put."""
+        self._sources.append(source)
 
-    def take(self) -> list[Note]:
-        """Take some of what waits, for somebody who writes anyway: the oldest, as many as fit into one transaction."""
-        if self._pid != os.getpid():
-            return []
-        with self._changing:
-            notes, self._queue = self._queue[:BATCH], self._queue[BATCH:]
-        return notes
+    def put(self, notes: Sequence[JournalNote]) -> bool:
+        """Have notes written soon; none: let the sources be asked soon. Never waits. Whether there was room."""
+        if super().put(notes):
+            return True
+        self._write_failures.missing(len(notes))
+        if not self._is_full:
+            self._is_full = True
+            log.warning("onceward: %d journal entries are waiting to be written; further ones are dropped", self._max)
+        return False
 
-    def flush(self) -> None:
-        """Wait until everything that was put is written, or has failed to be."""
-        if self._pid != os.getpid():
-            return
-        self._wanted.set()
-        with self._changing:
-            self._changing.wait_for(lambda: not self._queue and not self._busy)
+    def _more(self) -> list[JournalNote]:
+        return [note for source in self._sources for note in source()]
 
-    def close(self) -> None:
-        """Write what is left, and end."""
-        atexit.unregister(self.close)
-        if self._pid != os.getpid():
-            return
-        with self._changing:
-            self._closing = True
-            thread = self._thread
-        self._wanted.set()
-        if thread is not None:
-            thread.join()
-
-    def _work(self) -> None:
-        while True:
-            self._environment.wait(self._wanted, FLUSH_SECONDS)
-            while self._one_batch():
-                continue
-            with self._changing:
-                if self._closing and not self._queue:
-                    return
-                if not self._closing:
-                    self._wanted.clear()
-
-    def _one_batch(self) -> bool:
-        """Write some; whether there is more."""
-        with self._changing:
-            notes, self._queue = self._queue[:BATCH], self._queue[BATCH:]
-            self._busy, self._is_full = True, False
-        try:
-            if notes:
-                self._write(notes)
-        finally:
-            with self._changing:
-                self._busy = False
-                self._changing.notify_all()
-        return bool(self._queue)
+    def _taken(self) -> list[JournalNote]:
+        self._is_full = False
+        return super()._taken()

@@ -11,17 +11,17 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from onceward._core.errors import ConfigurationError
 from onceward.journal import views
-from onceward.journal.notes import Note, without_superseded
+from onceward.journal.notes import CALL_TYPES, CALLS_BEGUN, CALLS_ENDED, CallNote, JournalNote, Note, is_end, row_of
 from onceward.runtime.environment import Environment
 from onceward.stores import tables_url
-from onceward.stores.tables import Flow, Schema, Sql, SqlSteps, TablesDriver, open_tables, transact
+from onceward.stores.tables import Flow, Row, Schema, Sql, SqlSteps, TablesDriver, open_tables, transact
 from onceward.stores.tables.sql_steps import declare_failpoints
 
 T = TypeVar("T")
@@ -33,6 +33,8 @@ PAUSE_SECONDS = 30.0
 
 REST_SECONDS = 1.0
 """How long a fork waits for a transaction that is under way."""
+
+_DATABASE_TIME = "SELECT :now"
 
 log = logging.getLogger("onceward.journal")
 
@@ -90,7 +92,9 @@ class LazyDriver:
     def _opened(self) -> Iterator[TablesDriver]:
         with self._changing:
             if self._parents is not None:
-                raise ConfigurationError("this process was forked while the journal was in use: fork first, then note")
+                raise ConfigurationError(
+                    "this process was forked while the journal was in use: fork first, then use the journal"
+                )
             if self._driver is None:
                 self._driver = open_tables(self._url, SCHEMA, self._environment, create=self._create)
             driver = self._driver
@@ -166,8 +170,8 @@ class WriteFailures:
         """Writing failed."""
         self._until = self._environment.monotonic() + PAUSE_SECONDS
         log.warning(
-            "onceward: the journal could not be written (%s: %s); the work is not affected, and its attempts are not "
-            "noted for the next %d s (%d notes missed so far)",
+            "onceward: the journal could not be written (%s: %s); the work is not affected, but its attempts are "
+            "not recorded for the next %d s (%d entries missed so far)",
             type(error).__name__,
             error,
             PAUSE_SECONDS,
@@ -175,13 +179,13 @@ class WriteFailures:
         )
 
 
-def write_notes(environment: Environment, failures: WriteFailures, notes: list[Note]) -> Flow[bool]:
+def write_notes(environment: Environment, failures: WriteFailures, notes: Sequence[JournalNote]) -> Flow[bool]:
     """Write notes, all in one transaction; whether that worked. Never raises an `Exception`."""
     if failures.is_resting():
         failures.missing(len(notes))
         return False
     try:
-        yield from transact("journal.write", partial(_note_statements, environment, without_superseded(notes)))
+        yield from transact("journal.write", partial(_note_statements, environment, notes))
     except Exception as error:
         failures.missing(len(notes))
         failures.tell(error)
@@ -189,7 +193,26 @@ def write_notes(environment: Environment, failures: WriteFailures, notes: list[N
     return True
 
 
-def _note_statements(environment: Environment, notes: list[Note]) -> SqlSteps[None]:
+def _note_statements(environment: Environment, notes: Sequence[JournalNote]) -> SqlSteps[None]:
     now = environment.monotonic()
+    calls: dict[str, CallNote] = {}
     for note in notes:
-        yield Sql(note.text, {**note.values, "ago": max(0, round((now - note.at) * 1_000_000))})
+        if not isinstance(note, Note):
+            calls[note[0]] = note  # The end of an attempt says everything that its beginning said.
+        else:
+            yield Sql(note.text, {**note.values, "ago": max(0, round((now - note.at) * 1_000_000))})
+    if calls:
+        yield from _call_statements(environment, now, calls.values())
+
+
+def _call_statements(environment: Environment, now: float, calls: Iterable[CallNote]) -> SqlSteps[None]:
+    """Attempts, many rows at a time."""
+    [(wall,)] = yield Sql(_DATABASE_TIME, {})
+    process = environment.process().hex()
+    begun: list[Row] = []
+    ended: list[Row] = []
+    for one in calls:
+        (ended if is_end(one) else begun).append(row_of(one, now, int(wall), process))
+    for text, rows in ((CALLS_BEGUN, begun), (CALLS_ENDED, ended)):
+        if rows:
+            yield Sql(text, {}, rows, CALL_TYPES)

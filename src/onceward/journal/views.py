@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from onceward._core.errors import ConfigurationError
 from onceward._core.holders import Process, decode_process
 from onceward._core.operation import to_datetime
-from onceward.journal.notes import Note
+from onceward.journal.notes import JournalNote, Note
 from onceward.runtime.environment import Environment
 from onceward.stores.tables import Row, Sql, SqlSteps
 
@@ -169,11 +169,11 @@ def prune(keep_us: int) -> SqlSteps[int]:
     return deleted
 
 
-def prune_notes(environment: Environment, retain_seconds: float) -> list[Note]:
+def prune_notes(environment: Environment, retain_seconds: float) -> list[JournalNote]:
     """Notes that delete some of what began longer ago: for a journal that is kept without anybody looking after it."""
     values, at = {"keep": round(retain_seconds * 1_000_000), "limit": PRUNE_BATCH}, environment.monotonic()
     texts = (_PRUNE.format(table=table, key=key) for table, key in TABLES.items())
-    return [Note(text, values, at, "what is old", ends=False) for text in texts]
+    return [Note(text, values, at) for text in texts]
 
 
 def prune_beyond(rows: int) -> SqlSteps[int]:
