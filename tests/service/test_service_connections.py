@@ -187,7 +187,7 @@ class TestReaders:
         with RawConnection(served.address, buffer=4_096) as line:
             for _ in range(20):  # The system itself takes a few megabytes before we have to wait.
                 line.head("POST", f"{path}/query", served.token, **kind).send(sql)
-            until(lambda: log_lines(served, "a client was cut off"))
+            until(lambda: log_lines(served, "a client was disconnected"))
             code = served.stop()
 
         assert code == 0

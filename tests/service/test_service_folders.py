@@ -132,7 +132,7 @@ class TestTwoFolders:
         for message in (while_it_runs, told):
             assert str(shared.root / "one") in message
             assert str(shared.root / "two") in message
-            assert "one key would run twice" in message
+            assert "one key could run twice" in message
             assert "--without-sql" in message
             assert f"onceward store adopt --folder PATH --replacing {identity}" in message
         assert sorted(one.name for one in (shared.root / "two").iterdir()) == [IDENTITY, "log"]
@@ -154,7 +154,7 @@ class TestTwoFolders:
         [serves] = shared.running
 
         assert len(heard) == 2
-        assert all("one key would run twice" in one for one in heard)
+        assert all("one key could run twice" in one for one in heard)
         assert shared.home == (serves.folder / IDENTITY).read_text().strip()
 
     @pytest.mark.parametrize("at", ["sql_home.identified", "sql_home.claim.before", "sql_home.claim.written"])
@@ -183,7 +183,7 @@ class TestTwoFolders:
         again = shared.start("one")
 
         assert write_once(again, token).headers.get("idempotency-replayed") == "true"
-        assert "one key would run twice" in shared.refusal("two")
+        assert "one key could run twice" in shared.refusal("two")
 
 
 class TestOneFolder:
@@ -232,7 +232,7 @@ class TestCopies:
         second = shared.start("two")
 
         for message in (while_it_runs, when_it_is_killed):
-            assert "is open at another place" in message
+            assert "is in use elsewhere" in message
             assert f"{shared.root / 'one'}" in message
             assert f"process {first.process.pid} on" in message
         assert write_once(second, token).headers.get("idempotency-replayed") == "true"
@@ -269,7 +269,7 @@ class TestCopies:
             "INSERT INTO onceward_sql_holders (id, place, label, renewed_at) VALUES ('x', 'there', 'a copy', :now + "
             "3600000000)"
         )
-        until(lambda: "runs no more SQL" in first.log)
+        until(lambda: "no longer runs SQL" in first.log)
         refused = until_refused(lambda: first.query(PLACE, INSERT, ["k-2", "x"], key="k-2", token=token))
 
         assert (refused.status, refused.code) == (503, "engine_closed")
@@ -308,7 +308,7 @@ class TestAdopting:
         assert "Stop that service" in capsys.readouterr().err
         first.stop()
         shutil.rmtree(shared.root / "one")
-        assert "one key would run twice" in shared.refusal("two")
+        assert "one key could run twice" in shared.refusal("two")
         wrong = main([*command, "--replacing", "0" * 32])
         capsys.readouterr()
         done = main([*command, "--replacing", identity])
@@ -403,7 +403,7 @@ class TestDatabasesOnPostgres:
 
         assert f"onceward store adopt --sql URL --replacing {folder}" in told
         assert [one.headers.get("idempotency-replayed") for one in answers] == [None, "true"]
-        assert "one key would run twice" in on_server.refusal("one")
+        assert "one key could run twice" in on_server.refusal("one")
         assert on_server.home not in (None, folder)
         back = ["store", "adopt", "--folder", str(on_server.root / "one"), "--replacing", on_server.home or ""]
         assert main(back) == 2

@@ -30,7 +30,7 @@ LIMITS: dict[str, float] = {
     "statement_seconds": 1.5, "statements": 3, "answer_rows": 5, "answer_bytes": 2_000, "request_bytes": 60_000,
     "database_bytes": 500_000, "value_bytes": 52_500, "sql_bytes": 2_000, "columns": 40, "parameters": 41,
     "expression_depth": 30, "compound_selects": 4, "function_arguments": 8, "pattern_bytes": 19, "trigger_depth": 3,
-    "queue_length": 3, "queue_seconds": 0.5, "group_length": 1,
+    "queue_length": 3, "queue_seconds": 20, "group_length": 1,
 }  # fmt: skip
 COUNT = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT i FROM n"
 ENDLESS = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -198,7 +198,7 @@ def test_a_database_may_be_as_large_as_is_published(narrow: Served) -> None:
 def queueing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with a short queue, whose statements may be stopped for minutes."""
     service = Served.limited(
-        tmp_path_factory.mktemp("queueing"), {**LIMITS, "statement_seconds": 600}, "--writers", "1"
+        tmp_path_factory.mktemp("queueing"), {**LIMITS, "statement_seconds": 600, "queue_seconds": 3}, "--writers", "1"
     )
     yield service
     service.stop()

@@ -61,19 +61,19 @@ class TestBounds:
         """
         written = Written()
         for number in range(10_000):
-            written.log("the secret %s is not there", number)
+            written.log("the secret %s does not exist", number)
         bytes_of_flood = len(written.stream.getvalue())
         written.log("another kind")
         others = [line for line in written.lines if line["message"] == "another kind"]
         written.environment.advance(60)
-        written.log("the secret %s is not there", "last")
+        written.log("the secret %s does not exist", "last")
 
         assert bytes_of_flood < RATE * BURST_SECONDS + 500
         assert len(others) == 1
         kept = [line for line in written.lines if line["message"].startswith("the secret")]
         assert len(kept) + sum(written.left_out.values()) == 10_001
-        assert kept[-1]["message"] == "the secret last is not there"
-        assert list(written.left_out) == ["onceward.service, WARNING: the secret %s is not there"]
+        assert kept[-1]["message"] == "the secret last does not exist"
+        assert list(written.left_out) == ["onceward.service, WARNING: the secret %s does not exist"]
 
     @pytest.mark.fault("what-was-left-out-is-not-told")
     def test_nothing_is_left_out_silently_errors_least_of_all(self) -> None:

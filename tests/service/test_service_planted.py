@@ -95,7 +95,7 @@ def test_a_role_that_may_not_look_is_told_what_it_needs(url: str) -> None:
     """
     as_role("postgres", "REVOKE EXECUTE ON FUNCTION current_schemas(boolean) FROM PUBLIC")
 
-    with pytest.raises(ConfigurationError, match=r"may not look whose tables there are .*onceward tenant prepare"):
+    with pytest.raises(ConfigurationError, match=r"may not see who owns the tables .*onceward tenant prepare"):
         check_tables(url)
 
 

@@ -285,7 +285,7 @@ class TestTenantSeal:
             except SealBroken as error:
                 told = str(error)
 
-        assert "moved there from another tenant" in told
+        assert "copied from another tenant" in told
 
 
 def _key_ids(served: Served, database: str, until: int = 0) -> set[bytes]:

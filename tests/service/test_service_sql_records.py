@@ -372,8 +372,8 @@ def test_operators_list_and_show_them_from_the_folder(kept: Kept, capsys: pytest
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (("--order", "age", "--store", "sqlite:///x.db"), "--order needs --folder"),
-    (("--older-than", "1", "--store", "sqlite:///x.db"), "--older-than needs --folder"),
+    (("--order", "age", "--store", "sqlite:///x.db"), "only what is in flight"),
+    (("--older-than", "1", "--store", "sqlite:///x.db"), "--older-than is for what is in flight"),
     (("--folder", ".", "--store", "sqlite:///x.db"), "not both"),
     (("--folder", "nowhere"), "there is no folder"),
     (("--folder", "data", "--after", "xyz"), "after is not valid"),

@@ -206,7 +206,7 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
 
     assert looks == [False] * 3
     assert kept
-    assert "the one before is still used" in caplog.text
+    assert "the old one is still in use" in caplog.text
     assert certificates.failures == (3 if broken == "gone" else 1)
     assert certificates.look()
     assert certificates.context is not first

@@ -106,7 +106,7 @@ def _checked_metadata(metadata: Any) -> dict[str, Any]:
         raise ConfigurationError("metadata must be a mapping from names to plain data")
     size = len(canonical(dict(metadata)))
     if size > METADATA_BYTES_MAX:
-        raise _refused(f"metadata has {size:,} bytes; at most {METADATA_BYTES_MAX:,} are taken")
+        raise _refused(f"metadata has {size:,} bytes; the limit is {METADATA_BYTES_MAX:,}")
     return dict(metadata)
 
 

@@ -165,7 +165,7 @@ def emit_documents(
     """Book several deltas that are documents already."""
     if not 1 <= len(documents) <= BATCH_MAX:
         raise RequestInvalid(
-            f"the batch has {len(documents):,} deltas, and 1 to {BATCH_MAX} are taken. Send several batches, or use an "
+            f"the batch has {len(documents):,} deltas; a batch takes 1 to {BATCH_MAX}. Send several batches, or use an "
             "emitter; nothing was sent"
         )
     body = json_body({"deltas": documents}, "the deltas")
@@ -191,7 +191,7 @@ def derive(customer: str, period: str | None) -> ServiceCall[Derived]:
 
 
 def receipt(customer: str, reference_id: str | None, period: str | None) -> ServiceCall[Receipt]:
-    """The receipt of a delta or of a closed period."""
+    """Get the receipt of a delta or of a closed period."""
     if (reference_id is None) == (period is None):
         raise ConfigurationError("a receipt is for a delta or for a period: pass either reference_id or period")
     query = {"referenceId": reference_id, "period": period}

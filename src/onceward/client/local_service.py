@@ -32,8 +32,8 @@ class LocalService:
         """Use the file as this database; refused if it is used as another one already."""
         if self._path not in (None, path):
             raise ConfigurationError(
-                "a local file is one database, and this client uses it as another one already. Open a second file with "
-                "a client of its own"
+                "a local file is one database, and this client already uses it under another name. Open a "
+                "second file with a second client"
             )
         self._path = path
 
@@ -43,7 +43,7 @@ class LocalService:
         if not outgoing.path.startswith(f"{DATABASES}/"):
             raise ConfigurationError("a local file has SQL only. For anything else, start `onceward serve`")
         if outgoing.method == "DELETE":
-            raise ConfigurationError("a local file is not deleted by its client: close the client, and delete the file")
+            raise ConfigurationError("a client does not delete its local file: close the client, then delete the file")
         document, replayed = self._perform(outgoing)
         return call.read(document, replayed, {})
 

@@ -30,7 +30,7 @@ from onceward.runtime.environment import REAL
 
 T = TypeVar("T")
 
-_WRONG_ADDRESS_ADVICE = "check that the address is that of an onceward service, and that no proxy answers in its place"
+_WRONG_ADDRESS_ADVICE = "check that the address is that of an onceward service, and that no proxy answers instead of it"
 
 
 def result_of_response(call: ServiceCall[T], response: Any) -> T:
@@ -58,12 +58,13 @@ def no_response_error(outgoing: ServiceRequest, error: Exception) -> OncewardErr
     arrived = stop is None or stop.verdict.happened is not False
     if arrived and not outgoing.repeatable:
         made: OncewardError = OutcomeUnknown(
-            f"no response came ({type(error).__name__}), and the call may have had its effect. Look whether it did; "
-            "with an idempotency_key, or as a step of a plan, it could be sent again safely"
+            f"the service did not respond ({type(error).__name__}), and the call may have had its effect. Check "
+            "whether it did. With an idempotency_key, or as a step of a plan, a call can be sent again safely"
         )
     else:
         made = ServiceUnreachable(
-            f"no response came ({type(error).__name__}). Send it again, unchanged: it happens once",
+            f"the service did not respond ({type(error).__name__}). Check its address and that it is running, then "
+            "send this again unchanged: it happens once",
             retry_after_seconds=None if stop is None else stop.retry_after_seconds,
             retry_at=None if stop is None else stop.retry_at,
         )

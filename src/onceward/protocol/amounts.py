@@ -17,18 +17,20 @@ from onceward._core.display_text import json_kind
 from onceward._core.errors import RequestInvalid
 
 PLACES = 9
-BILLION = 10**PLACES
+BILLION: int = 10**PLACES
 DELTA_MAX = 10**9
 """Units, of either sign; the bound of the API."""
 TEXT_CHARACTERS_MAX = 64
 """A text longer than that is no amount, whatever it says."""
 
 _SPELLED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-_ADVICE = f'send a number or a text such as -1 or "12.50": not zero, at most {DELTA_MAX:,} of either sign, at most'
+_ADVICE = f'send a number or a text such as -1 or "12.50": not zero, between -{DELTA_MAX:,} and {DELTA_MAX:,}, at most'
 
 
 def parse_amount(value: object) -> int:
     """What was sent as a delta, as whole billionths; `RequestInvalid` for anything that is no amount."""
+    if type(value) is int and 0 < abs(value) <= DELTA_MAX:
+        return value * BILLION
     number = _decimal(value)
     sign, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
@@ -42,7 +44,7 @@ def parse_amount(value: object) -> int:
     telling = "".join(map(str, digits)).rstrip("0")
     shift = exponent + len(digits) - len(telling) + PLACES
     if shift < 0:
-        raise _refused(f"has more than {PLACES} decimal places, and is not rounded")
+        raise _refused(f"has more than {PLACES} decimal places, and amounts are never rounded")
     whole = int(telling) * int(10**shift)
     if whole > DELTA_MAX * BILLION:
         raise _refused("is out of bounds")

@@ -65,7 +65,7 @@ def to_sqlite(value: Any, where: str) -> int | float | str | bytes | None:
             return to_sqlite(int(text), where)
     raise _refused(
         where,
-        f"is {json_kind(value)}, which SQLite has no place for",
+        f"is {json_kind(value)}, which SQLite cannot store",
         'send null, a number, text, {"base64": "..."} or {"integer": "..."}; lists and objects as JSON text',
     )
 
@@ -89,7 +89,7 @@ def to_json(value: Any, column: str) -> Value:
         if not isfinite(value):
             raise SqlError(
                 SqlKind.TYPE,
-                f"column {column[:100]!r} holds an infinity, which JSON cannot say",
+                f"column {column[:100]!r} holds an infinity, which JSON cannot express",
                 hint="select CAST(... AS TEXT) instead",
             )
         return value  # type: ignore[no-any-return]

@@ -50,12 +50,12 @@ def parse_token(text: str) -> PresentedToken:
     found = _TOKEN.fullmatch(text) if isinstance(text, str) and len(text) == TOKEN_CHARACTERS else None
     if found is None:
         raise TokenInvalid(
-            f"this is not a token. Copy it whole, without blanks or line ends: a token has {TOKEN_CHARACTERS} "
+            f"this is not a token. Copy all of it, without spaces or line ends: a token has {TOKEN_CHARACTERS} "
             "characters and begins with ow_live_ or ow_test_"
         )
     body = text[:-CHECKSUM_CHARACTERS]
     if checksum(body) != found[4]:
-        raise TokenInvalid("the token was copied wrongly: its checksum does not match. Copy it again, whole")
+        raise TokenInvalid("the token was copied wrongly: its checksum does not match. Copy all of it again")
     return PresentedToken(found[1], found[2], body.encode())
 
 

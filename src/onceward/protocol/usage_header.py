@@ -37,8 +37,10 @@ class CallUsage:
 
     def header(self) -> str:
         """The value of the header; empty if there is nothing to say."""
-        known = ((field.name.replace("_", "-"), getattr(self, field.name)) for field in fields(self))
-        return ", ".join(f"{name}={value}" for name, value in known if value is not None)
+        return ", ".join([f"{name}={value}" for field, name in _MEMBERS if (value := getattr(self, field)) is not None])
+
+
+_MEMBERS = tuple((field.name, field.name.replace("_", "-")) for field in fields(CallUsage))
 
 
 def parse_usage(value: str) -> CallUsage:

@@ -9,7 +9,9 @@
             /v1/usage         what a tenant has used and has left
             /mcp              the same for agents, if it is switched on
             /hooks/{source}   webhooks, received once and processed once
+            /dashboard        pages for people, with the tokens of the API
             /health, /ready   for whoever watches
+            /metrics          for Prometheus, if it is switched on
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from logging import INFO, WARNING
 from pathlib import Path
@@ -34,6 +36,7 @@ from starlette.routing import BaseRoute, Route
 from onceward._core.errors import OncewardError, RateLimitError, StoreUnavailable
 from onceward._core.sealing import make_sealer
 from onceward.audit import SERVICE, Decision, DecisionLog, Operator
+from onceward.dashboard.assets import serve_asset
 from onceward.gate import Gate
 from onceward.gate.sealed_store import SealedStore
 from onceward.http.server.problems import WELL_KNOWN
@@ -41,6 +44,7 @@ from onceward.http.server.profile import PROFILES, profile
 from onceward.http.server.published_contract import document_response
 from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
+from onceward.observe import Metrics, StoreGauges, listen
 from onceward.protocol.errors import ResourceNotFound
 from onceward.runtime.environment import REAL
 from onceward.service.access import (
@@ -55,7 +59,7 @@ from onceward.service.access import (
 )
 from onceward.service.access.access_tables import OtherUsage, RanLookup
 from onceward.service.decisions.app import DecisionsApp
-from onceward.service.first_token import NONE
+from onceward.service.first_token import FIRST_TENANT, NONE
 from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
@@ -75,20 +79,18 @@ from onceward.service.sql.worker_sandbox import SandboxReport
 from onceward.service.sql_backend import dialect_of, open_sql
 from onceward.service.sql_home import find_sql_home
 from onceward.service.usage.app import UsageApp
-from onceward.service.web.calls import Authenticator
+from onceward.service.web.api_page import ASSETS, POLICY, api_page
+from onceward.service.web.calls import Authenticator, CallObserver
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
-from onceward.service.web.openapi import openapi_document, openapi_page
+from onceward.service.web.metrics_endpoint import MetricsEndpoint, MetricsObserver
+from onceward.service.web.openapi import openapi_document
 from onceward.service.web.problems import error_response, log, problem_page, starlette_response
 from onceward.service.web.readiness import Readiness
 from onceward.service.web.service_contract import AppContract, all_refusals, service_contract
 from onceward.stores import open_store
 
-FIRST_TENANT = "demo"
 UPKEEP_SECONDS = 30.0
 """Between two looks after tenants; a count itself is made once a minute at most."""
-PAGE_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 class Service(NamedTuple):
@@ -138,7 +140,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        observer = None if journal is None else JournalObserver(journal)
+        observer: CallObserver | None = None if journal is None else JournalObserver(journal)
+        metrics = None
+        if settings.metrics:
+            metrics = Metrics()
+            metrics.add_collector(StoreGauges(store))
+            stack.callback(listen(metrics))
+            observer = MetricsObserver(metrics, observer)
         accounts = _accounts(settings)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer, accounts)
         stack.push_async_callback(authenticator.parser.close)
@@ -149,6 +157,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         parts = _Parts(authenticator, sql.engine, shown, sql.records, ledger, inbox, decision_log, journal)
         readiness = Readiness(access, authenticator, check=sql.check)
         app = _compose(settings, _apps(settings, limits, parts), authenticator, readiness)
+        if metrics is not None:
+            shown_to = trusted_networks(settings.metrics)
+            app.router.routes.append(Route("/metrics", MetricsEndpoint(metrics, shown_to, authenticator.address).serve))
+        if settings.dashboard == "on":
+            stack.callback(_add_dashboard(app, url, settings, parts))
         first = None if settings.first_token == NONE else await _first_token(access, decision_log)
         yield Service(AccessLogMiddleware(app), sql.engine, access, accounts, first, sql.confined)
 
@@ -249,7 +262,7 @@ def contract_of_service(settings: Settings) -> dict[str, Any]:
 HEALTH = AppContract(
     "Health",
     [
-        ApiEndpoint("GET", "/health", cast("Any", None), "Whether the process lives.", public=True),
+        ApiEndpoint("GET", "/health", cast("Any", None), "Whether the process is alive.", public=True),
         ApiEndpoint("GET", "/ready", cast("Any", None), "Whether its store answers.", public=True,
                     refusals=(StoreUnavailable, RateLimitError)),
     ],
@@ -271,7 +284,7 @@ def _compose(
 ) -> Starlette:
     parts = [app.contract() for app in apps]
     document = openapi_document("Onceward", [(one.name, one.endpoints, one.refusal_profile) for one in parts])
-    shown = openapi_page(document)
+    shown = api_page(document, dashboard=settings.dashboard == "on")
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -280,9 +293,7 @@ def _compose(
         return Response(msgspec.json.encode(document), media_type="application/json")
 
     async def looked_at(request: Request) -> Response:
-        return HTMLResponse(
-            shown, headers={"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff"}
-        )
+        return HTMLResponse(shown, headers={"content-security-policy": POLICY, "x-content-type-options": "nosniff"})
 
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
@@ -296,6 +307,7 @@ def _compose(
         Route("/ready", readiness.serve),
         Route("/openapi.json", described),
         Route("/", looked_at),
+        Route(ASSETS + "/{name}", serve_asset),
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
@@ -316,6 +328,25 @@ def _accounts(settings: Settings) -> Accounts:
         cpu_burst=settings.cpu_burst,
     )
     return Accounts(REAL.monotonic, allowance, Totals(connections=settings.connections, body_bytes=settings.body_bytes))
+
+
+def _add_dashboard(app: Starlette, url: str, settings: Settings, parts: _Parts) -> Callable[[], None]:
+    """Add the dashboard's addresses; the result ends what it has open."""
+    from onceward.service.service_dashboard import make_service_dashboard  # Here: it can be switched off.
+
+    made = make_service_dashboard(
+        url,
+        parts.store,
+        parts.log,
+        parts.authenticator,
+        parts.ledger,
+        parts.databases,
+        only_reads=None if settings.without_sql else dialect_of(settings).only_reads,
+        databases_max=settings.databases_max,
+        show_values=settings.dashboard_values,
+    )
+    made.add_to(app)
+    return made.dashboard.data.close
 
 
 def _tools(settings: Settings, api: Any, authenticator: Any) -> list[ServiceApp]:
@@ -351,7 +382,7 @@ async def _keep_up(access: AsyncAccess, journal: AsyncJournal | None, settings: 
             if journal is not None:
                 await journal.prune(retain=settings.journal_retain)
         except OncewardError as error:
-            log.warning("upkeep of tenants failed and will be tried again in %g s: %s", UPKEEP_SECONDS, error)
+            log.warning("tenant upkeep failed and will be tried again in %g s: %s", UPKEEP_SECONDS, error)
         await REAL.asleep(UPKEEP_SECONDS)
 
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError
 
+FIRST_TENANT = "demo"
+"""Whom a new service has, to try things with."""
 AUTO, STDOUT, NONE = "auto", "stdout", "none"
 FILE = "first-token"
 """In the folder of the service."""

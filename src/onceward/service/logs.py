@@ -63,8 +63,26 @@ class AccessLogMiddleware:
             for name, value in scope["headers"]:
                 if name in _IDENTITIES:
                     line[name.decode()] = sha256(value).hexdigest()[:12]
-            # Made by hand: `log.info` would walk up the stack for a line number that nobody prints.
-            log.handle(log.makeRecord(log.name, logging.INFO, "", 0, "%s", (line,), None))
+            log.handle(_CallRecord(line))
+
+
+class _CallRecord(logging.LogRecord):
+    """A call's record. What nobody prints is the same for all of them: no stack is walked, no thread is looked up."""
+
+    name, msg = log.name, "%s"
+    levelno, levelname = logging.INFO, logging.getLevelName(logging.INFO)
+    pathname = filename = module = ""
+    lineno = 0
+    exc_info = exc_text = stack_info = thread = process = None
+    # Names of logging's own.
+    threadName = processName = taskName = None  # noqa: N815
+    funcName = ""  # noqa: N815
+
+    def __init__(self, line: dict[str, Any]) -> None:
+        self.args = line
+        self.created = REAL.wall_us() / 1_000_000
+        self.msecs = self.created % 1 * 1_000
+        self.relativeCreated = 0.0
 
 
 class JsonLinesFormatter(logging.Formatter):

@@ -54,13 +54,13 @@ def check_tables(url: str) -> None:
         return  # The store says in its own words that it cannot be reached.
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
-            f"{target.name}: the service's role may not look whose tables there are ({error.diag.message_primary}). "
+            f"{target.name}: the service's role may not see who owns the tables ({error.diag.message_primary}). "
             "Grant it what `onceward tenant prepare` prints"
         ) from None
     if found is not None:
         name, what, owner = found
         raise ConfigurationError(
             f"{target.name}: {name} {what} of the role {owner}, which is neither the service's own role nor the "
-            "database's owner nor a superuser, so somebody else could decide what the service believes. Drop it, or "
-            f"give it to the service's role: ALTER TABLE {name} OWNER TO ..."
+            "database's owner nor a superuser, so someone else could change what the service relies on. Drop "
+            f"it, or give it to the service's role: ALTER TABLE {name} OWNER TO ..."
         )

@@ -21,10 +21,13 @@ def make_private_folder(folder: str) -> None:
         except FileExistsError:
             _check(place)
     except OSError as error:
-        raise ConfigurationError(f"the service cannot use the folder {folder}: {error.strerror}") from None
+        raise ConfigurationError(
+            f"the service cannot use the folder {place}: {error.strerror}. Choose another with --folder FOLDER, "
+            f"or create it for this user: sudo install -d -m 700 -o {_user()} {place}"
+        ) from None
     for name in ("databases", "records.db"):
         if (place / name).is_symlink():
-            raise ConfigurationError(f"{place / name} is a symbolic link, which the service does not follow; move it")
+            raise ConfigurationError(f"{place / name} is a symbolic link, which the service does not follow; remove it")
 
 
 def _check(place: Path) -> None:
@@ -40,12 +43,22 @@ def _check(place: Path) -> None:
         os.close(handle)
     if found.st_uid != os.geteuid():
         raise ConfigurationError(
-            f"the folder {place} belongs to another user ({found.st_uid}), who could replace what is in it. Give it to "
-            f"the service's user ({os.geteuid()}), or name another"
+            f"the folder {place} belongs to another user ({found.st_uid}), who could replace its contents. Give "
+            f"it to the service's user: sudo chown -R {_user()} {place}; or choose another with --folder FOLDER"
         )
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         raise ConfigurationError(
-            f"other users can look into the folder {place} (its mode is {mode:04o}), where tokens and databases are. "
-            f"If it is meant for the service: chmod 700 {place}"
+            f"other users can read the folder {place} (its mode is {mode:04o}), which holds tokens and databases. "
+            f"If this folder is meant for the service: chmod 700 {place}"
         )
+
+
+def _user() -> str:
+    """The name of the user that the service runs as, as a command takes it."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except (ImportError, KeyError):  # No such module on Windows; no such entry in a container.
+        return str(os.geteuid())

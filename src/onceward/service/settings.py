@@ -29,24 +29,24 @@ class Settings:
     folder: str = "onceward-data"
     """The folder of the databases and, unless a store is set, of the records and tokens."""
     store: str = ""
-    """The URL of the store of records and tokens: sqlite:///... or postgresql://...; empty: where sql says, and without
-    that a file in the folder."""
+    """The URL of the store of records and tokens: sqlite:///... or postgresql://.... Empty: the database of sql, or
+    without that a file in the folder."""
     sql: str = ""
-    """Where tenants' databases are: schemas of the PostgreSQL database postgresql://...; empty: SQLite files in the
-    folder."""
+    """Where tenants' databases are: the URL of a PostgreSQL database, which holds them as schemas. Empty: SQLite
+    files in the folder."""
     without_sql: bool = False
-    """Offer everything but SQL: no /v1/db, no processes that run it. For services that share a store and no folder."""
+    """Run without SQL: no /v1/db, and no processes that run it. For services that share a store but not a folder."""
     host: str = "127.0.0.1"
     """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
-    """The port to listen on; 0: any that is free."""
+    """The port to listen on; 0 for any free port."""
     scope_by: str = "tenant"
     """Whether a tenant's tokens share its keys (`tenant`), or each token and its rotations have their own (`token`)."""
     retain: float = 86_400.0
     """How long a result is replayed to retries."""
     in_flight: str = "wait"
-    """What a request gets while the first one with its key still runs SQL: its response, after waiting for it (`wait`);
-    a refusal (`409`); or a notice that it is pending (`202`)."""
+    """What a request gets while the first request with its key is still running SQL: the response, after waiting
+    for it (`wait`); a refusal (`409`); or a notice that it is pending (`202`)."""
     in_flight_seconds: float = 30.0
     """With in_flight = wait: how long it waits before it is refused with 409."""
     price: int = 0
@@ -58,9 +58,9 @@ class Settings:
     database_bytes: int = 1 << 30
     """How large a database may be."""
     databases_max: int = 10_000
-    """How many databases a tenant may have, unless its own quota says otherwise."""
+    """How many databases a tenant may have, unless it has a quota of its own."""
     cpu_per_second: float = 0.5
-    """Processor seconds that each tenant may use in a second, for as long as it likes."""
+    """Processor seconds that each tenant may use per second, without end."""
     cpu_burst: float = 20.0
     """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
@@ -68,27 +68,30 @@ class Settings:
     readers: int = 2
     """Processes that read."""
     worker_sandbox: str = "auto"
-    """How processes that run SQL are confined: by what the system has (`auto`), all of it (`required`), or `off`."""
+    """How processes that run SQL are confined: with what the system offers (`auto`), with everything or not at all
+    (`required`), or `off`."""
     worker_user: str = ""
-    """Whom processes that run SQL run as, if the service is root: a user, or `same`; empty: nobody."""
+    """The user that processes with SQL run as, if the service is root: a name, or `same`. Empty: nobody."""
     ledger_verify: str = "inline"
     """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
     """What to do with a delta for a closed period: `refuse` it, or book it into the `next` open one."""
     ledger_customers: str = "any"
-    """Whose deltas are booked: those of `any` customer, or only of `known` ones (see onceward ledger customer)."""
+    """Whose deltas are booked: those of `any` customer, or only of `known` customers (see onceward ledger customer)."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded-For is trusted."""
     flood_burst: int = 60
     """Requests without a valid token that one address may send at once; after that, one a second."""
     relay: str = ""
     """A TOML file with endpoints, to deliver the messages of the outbox in the store's database."""
+    metrics: tuple[str, ...] = ()
+    """Addresses or networks that may read /metrics, for Prometheus. With none, there is no such page."""
     receive_seconds: float = 60.0
     """How long a request may take to arrive."""
     send_seconds: float = 60.0
     """How long a client may take to read a response."""
     connections: int = 2_048
-    """Connections at once. There are fewer if the process may not open so many files."""
+    """Connections at once; fewer if the process may not open that many files."""
     connections_per_address: int = 512
     """Connections at once from one address (IPv6: from one /64). Trusted proxies may have all that are free."""
     body_bytes: int = 128 << 20
@@ -98,30 +101,37 @@ class Settings:
     tls_certificate: str = ""
     """A PEM file with the certificate and its chain, to serve HTTPS. Read again when it changes, and on SIGHUP."""
     tls_key: str = ""
-    """A PEM file with the certificate's key, without a password, and not readable by everybody."""
+    """A PEM file with the certificate's key, without a password, and not readable by other users."""
     journal: str = "on"
     """Whether requests that may change something are recorded in the journal (`on`), or not (`off`)."""
     journal_retain: float = 604_800.0
     """How long an entry of the journal is kept."""
     hooks_threads: int = 4
-    """Webhook handlers that run at once; 0: only receive, and another process handles."""
+    """Webhook handlers that run at once; 0 to only receive, and let another process handle events."""
     hooks_path: str = ""
     """A folder from which webhook handlers can be imported, besides installed packages."""
     mcp: bool = False
     """Offer the service's tools to agents at /mcp, with the tokens and permissions of the API."""
+    dashboard: str = "on"
+    """Whether there are pages for people at /dashboard, with the tokens and permissions of the API (`on`), or not
+    (`off`)."""
+    dashboard_values: bool = False
+    """Show stored results and arguments in the dashboard to admin tokens; by default they are masked."""
     seal_keys: str = ""
-    """A file of keys, one on each line: results are stored sealed, under keys of each tenant's own that these seal."""
+    """A file of keys, one on each line. Results are then stored sealed, with a key for each tenant that is itself
+    sealed with these."""
     sealed_only: bool = False
     """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
     """How long to wait at shutdown for requests that still run."""
     first_token: str = "auto"  # noqa: S105 - a place, and no token
-    """Where a new service's first token goes: `stdout`, a file, `none` is made, or by the terminal (`auto`)."""
+    """Where the first token of a new service goes: `stdout`, a file, `none` (none is made), or to the terminal if
+    there is one, else a file (`auto`)."""
     log_level: str = "info"
     """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
     log_rate_bytes: int = 16_384
-    """Log lines of one kind, in bytes for each second; twenty times as much for calls that succeed. What is left out is
-    counted, and the log says how much."""
+    """How many bytes per second of one kind of log line are written; twenty times as much for calls that succeed.
+    The log says how much was left out."""
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
@@ -221,6 +231,7 @@ _CHOICES = {
     "scope_by": ("tenant", "token"),
     "charge_failed": ("on", "off"),
     "journal": ("on", "off"),
+    "dashboard": ("on", "off"),
     "in_flight": ("wait", "409", "202"),
     "worker_sandbox": ("auto", "required", "off"),
     "ledger_verify": ("inline", "queued"),
@@ -278,11 +289,12 @@ def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
         _check_store(made.store, sources.get("store", "store"))
     if made.sql and made.without_sql:
         raise ConfigurationError(
-            f"{sources.get('without_sql', 'without_sql')} and sql contradict each other: leave one"
+            f"{sources.get('without_sql', 'without_sql')} and sql contradict each other: leave one of them out"
         )
     if made.sql:
         _check_sql(made.sql, sources.get("sql", "sql"))
     _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
+    _check_networks(made.metrics, sources.get("metrics", ""), "who may read /metrics")
     return made
 
 
@@ -294,8 +306,8 @@ def _check_store(url: str, where: str) -> None:
         raise ConfigurationError(f"{where}: {error}") from None
     if beside is None:
         raise ConfigurationError(
-            f"{where} must be sqlite:///... or postgresql://..., or a store of another package that can hold tables: "
-            "tokens and tenants are kept beside the records"
+            f"{where} must be sqlite:///... or postgresql://..., or a store from another package that can hold "
+            "tables, because tokens and tenants are kept beside the records"
         )
 
 
@@ -323,11 +335,11 @@ def _check_user(name: str, where: str) -> None:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-def _check_networks(texts: tuple[str, ...], where: str) -> None:
+def _check_networks(texts: tuple[str, ...], where: str, what: str = "a trusted proxy") -> None:
     from onceward.service.access import trusted_networks  # Here, so that `onceward --help` does not wait for it.
 
     try:
-        trusted_networks(texts)
+        trusted_networks(texts, what)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
 

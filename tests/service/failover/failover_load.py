@@ -33,6 +33,8 @@ AGAIN = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 PAUSE_SECONDS = 0.02
 CLIENTS = 12
 HANGS_SECONDS = 120.0
+BUCKET_SECONDS = 0.05
+AROUND_SECONDS = 1.5
 
 
 class Response(NamedTuple):
@@ -114,6 +116,8 @@ class Load:
         self.refused: dict[str, Response] = {}
         self.sent_again: Counter[str] = Counter()
         self._waits: dict[str, float] = {}
+        self.answered_at: list[float] = []
+        """When each acknowledged request was answered, on the monotonic clock."""
         self._enough = threading.Event()
         self._clients = [threading.Thread(target=self._run, args=(number,)) for number in range(CLIENTS)]
         for client in self._clients:
@@ -134,12 +138,23 @@ class Load:
             key = f"c{sender}-{number}"
             began = time.monotonic()
             response = client.until_answered(key, sender, self.sent_again)
-            self._waits[key] = time.monotonic() - began
+            ended = time.monotonic()
+            self._waits[key] = ended - began
             if response.status != 200:
                 self.refused[key] = response
                 break
             self.acknowledged[key] = response.body
+            self.answered_at.append(ended)
         client.close()
+
+    def answers_around(self, moment: float) -> list[int]:
+        """Acknowledged answers for each `BUCKET_SECONDS`, from `AROUND_SECONDS` before a moment to as long after it."""
+        counts = [0] * round(2 * AROUND_SECONDS / BUCKET_SECONDS)
+        for at in self.answered_at:
+            bucket = int((at - moment + AROUND_SECONDS) // BUCKET_SECONDS)
+            if 0 <= bucket < len(counts):
+                counts[bucket] += 1
+        return counts
 
     def judge(self, server: PostgresServer, database: str) -> Verdict:
         """Look at the rows where the writer is now; then send every acknowledged request once more."""

@@ -1,18 +1,20 @@
 """
 Two replicas of the service on a primary with a standby; the primary is killed under load, and the standby takes over.
 
-`make test-ha` has more keys and more failovers.
+`make test-ha` has more keys and more failovers; `make failover-data` keeps what happened for the picture in the docs.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from failover_load import TABLE, Load, Verdict
+from failover_load import AROUND_SECONDS, BUCKET_SECONDS, CLIENTS, TABLE, Load, Verdict
 from service_support import PEPPER, Served
 
 from onceward.service.sql.postgres.preparation import ROLE
@@ -29,6 +31,8 @@ ALL = os.environ.get("FAILOVERS") == "all"
 KEYS = 4_000 if ALL else 300
 ROUNDS = 5 if ALL else 1
 DATABASE = "tenants"
+KEPT = os.environ.get("FAILOVER_DATA")
+"""Where to keep what happened, for `tools/pictures.py`."""
 
 
 @contextmanager
@@ -50,6 +54,7 @@ def fail_over_under_load(pair: Pair, served: Sequence[Served], path: str, story:
     load = Load(served, path)
     try:
         until(lambda: len(load.acknowledged) >= KEYS // 2 or load.refused)
+        killed_at = time.monotonic()
         pair.fail_over()
         until(lambda: len(load.acknowledged) >= KEYS or load.refused)
     finally:
@@ -60,7 +65,26 @@ def fail_over_under_load(pair: Pair, served: Sequence[Served], path: str, story:
         f"{story}: acknowledged {verdict.acknowledged}, lost {verdict.lost}, doubled {verdict.doubled}, other answers "
         f"{verdict.changed}, longest wait {verdict.longest_seconds:.2f} s, sent again {dict(verdict.sent_again)}"
     )
+    if KEPT:
+        keep(Path(KEPT), story, verdict, load.answers_around(killed_at))
     return verdict
+
+
+def keep(file: Path, story: str, verdict: Verdict, answers: list[int]) -> None:
+    """Add a failover to the file that the picture is drawn from."""
+    kept = (
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"renew": "make failover-data", "runs": {}}
+    )
+    kept["runs"][story] = {
+        **verdict._asdict(),
+        "longest_seconds": round(verdict.longest_seconds, 2),
+        "clients": CLIENTS,
+        "promoted_after_seconds": PAUSE_SECONDS,
+        "bucket_seconds": BUCKET_SECONDS,
+        "around_seconds": AROUND_SECONDS,
+        "answers": answers,
+    }
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ class World:
     def count(self, table: str = "onceward_ledger_entries") -> int:
         """How many rows there are."""
         return int(self.execute(f"SELECT count(*) FROM {table}")[0][0])
+
+    def wait_for_a_waiter(self) -> None:
+        """Until somebody waits for another's row. On SQLite the second waits for the file, and nobody sees it."""
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while self.kind == "postgres" and self.execute(asked) == [(0,)]:
+            threading.Event().wait(0.01)
 
     def records(self) -> int:
         """How many records of keys there are."""

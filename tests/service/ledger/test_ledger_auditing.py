@@ -123,7 +123,7 @@ def test_the_command_adds_a_customer_once(world: World, capsys: pytest.CaptureFi
         added.append(json.loads(capsys.readouterr().out)["added"])
 
     assert added == [True, False]
-    assert main([*command[:3], "has blank", *command[4:]]) == 2
+    assert main([*command[:3], "has space", *command[4:]]) == 2
 
 
 def test_a_ledger_that_is_not_there_is_not_made_by_looking(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

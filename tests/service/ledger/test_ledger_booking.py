@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -131,6 +132,57 @@ def test_a_batch_is_one_key_and_its_replay_has_each_result(ledger: Any, world: W
         ledger.run(ledger.flows.emit_many(LIVE, items[:2], "b1"))
 
 
+@pytest.mark.parametrize("many", [1, 6, 37, 99])
+def test_a_batch_of_any_size_is_one_chain_in_its_order(ledger: Any, world: World, many: int) -> None:
+    """
+    Each customer's deltas are numbered as they were sent, and follow each other; a reference that the batch itself has
+    before is a duplicate, and changes no number.
+    """
+    emit(ledger, -1, customer="cus_0", key="k0")
+    items = [sent(-number - 1, f"cus_{number % 3}", reference_id=f"r{number}") for number in range(many)]
+    shown = json.loads(ledger.run(ledger.flows.emit_many(LIVE, [*items, items[0]], "b1")).text)
+
+    *deltas, last = [item["delta"] for item in shown["results"]]
+    numbers = [number // 3 + (2 if number % 3 == 0 else 1) for number in range(many)]
+    found = audited(ledger)
+    assert [(one["referenceId"], one["seq"]) for one in deltas] == [(f"r{at}", seq) for at, seq in enumerate(numbers)]
+    assert (last["duplicate"], last["id"], shown["booked"]) == (True, deltas[0]["id"], many)
+    assert (found.entries, found.findings, world.count()) == (many + 1, [], many + 1)
+
+
+@pytest.mark.fault("a-batch-with-a-gap-is-kept")
+@pytest.mark.parametrize("key", [None, "b1"])
+def test_a_batch_that_meets_a_reference_being_booked_starts_over(world: World, key: str | None) -> None:
+    """
+    Another customer's delta takes one of the batch's references, and commits while the batch waits for it: the batch
+    finds it, and no chain has a gap.
+    """
+    taken, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        taken.set()
+        go_on.wait(60)
+
+    items = [sent(-1, "cus_2", reference_id=f"r{number}") for number in range(3)]
+    with world.open() as one, world.open() as two, ThreadPoolExecutor(2) as threads:
+        failpoints.arm("ledger.book.written", hold)
+        try:
+            first = threads.submit(emit, one, -1, customer="cus_1", reference_id="r1", key="k1")
+            assert taken.wait(60)
+            batch = threads.submit(two.run, two.flows.emit_many(LIVE, items, key))
+            world.wait_for_a_waiter()
+        finally:
+            go_on.set()
+            failpoints.disarm()
+        first.result(60)
+        shown = json.loads(batch.result(60).text)
+        found = audited(one)
+
+    assert [item["code"] for item in shown["results"]] == [None, "reference_reused", None]
+    assert [item["delta"]["seq"] for item in shown["results"] if item["booked"]] == [1, 2]
+    assert (found.entries, found.findings) == (3, [])
+
+
 def test_a_batch_with_one_malformed_delta_books_nothing(ledger: Any, world: World) -> None:
     """
     What is no delta at all is told with its place, and none of the others is booked; nor are 101.
@@ -163,7 +215,7 @@ def test_a_correction_is_a_new_delta_that_names_the_old_one(ledger: Any, world: 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"customer": "has blank"}, "customerId"),
+        ({"customer": "has space"}, "customerId"),
         ({"customer": "x" * 129}, "customerId"),
         ({"customer": ""}, "customerId"),
         ({"customer": "cus\n"}, "customerId"),

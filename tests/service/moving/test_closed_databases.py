@@ -46,7 +46,7 @@ def test_a_closed_file_takes_no_writes(folder: Path) -> None:
     refused, count = asyncio.run(story())
 
     assert {one.kind for one in refused} == {"readonly"}
-    assert "closed: it is being moved" in str(refused[0])
+    assert "closed: it is moving" in str(refused[0])
     assert "the same key" in str(refused[0].hint)
     assert count.rows == [[0]]
 
@@ -88,7 +88,7 @@ class TestOnPostgresql:
                 await engine.query(*NAME, "INSERT INTO notes VALUES ('before', 1)")
                 await asyncio.to_thread(close_database, place_of(url))
                 for key in (None, Keyed(SCOPE, "after")):
-                    with pytest.raises(SqlError, match="closed: it is being moved"):
+                    with pytest.raises(SqlError, match="closed: it is moving"):
                         await engine.query(*NAME, "INSERT INTO notes VALUES ('after', 1)", identity=key)
                 assert not await engine.create(*NAME)
                 await asyncio.to_thread(reopen_database, place_of(url))

@@ -272,7 +272,7 @@ class TestRecordsAsTheyAre:
         database.group([build_request(["SELECT 1"], DEFAULT_LIMITS, identity=Keyed(SCOPE, "secret"))])
         database.close()
 
-        with pytest.raises(ConfigurationError, match="is sealed: it is bound to this database"):
+        with pytest.raises(ConfigurationError, match="is sealed: it is tied to this database"):
             export_database(place_of(tmp_path / "old"), tmp_path / "there.jsonl")
         assert [one.name for one in tmp_path.iterdir()] == ["old"]
 
@@ -284,5 +284,5 @@ class TestRecordsAsTheyAre:
         with closing(sqlite3.connect(file_of(folder))) as line, line:
             line.execute("UPDATE onceward_records SET kind = 'later' WHERE key = 'live:customer-2'")
 
-        with pytest.raises(ConfigurationError, match="its id cannot be made anew"):
+        with pytest.raises(ConfigurationError, match="its id cannot be computed again"):
             export_database(place_of(folder), tmp_path / "there.jsonl")

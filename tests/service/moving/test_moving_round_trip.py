@@ -206,6 +206,6 @@ class TestTheComparison:
         export_database(place_of(tmp_path / "other"), tmp_path / "other.jsonl")
 
         for where in (url, str(tmp_path / "new")):
-            with pytest.raises(OncewardError, match="there is a database shop already"):
+            with pytest.raises(OncewardError, match="the database shop already exists"):
                 import_database(tmp_path / "other.jsonl", where)
         assert asked(url, "SELECT count(*) FROM notes").rows == [[0]]

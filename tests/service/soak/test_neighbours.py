@@ -16,10 +16,10 @@ from soak.subject import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 DOSE = (
-    *("--scenario", "neighbours", "--pairs", "1", "--seconds", "4", "--rate", "8", "--ratio", "0"),
-    *("--cpu-burst", "4"),
+    *("--scenario", "neighbours", "--pairs", "1", "--seconds", "2", "--rate", "8", "--ratio", "0"),
+    *("--cpu-burst", "1.5"),
 )
-"""Times are for `make soak`: they depend on how busy the machine is."""
+"""Times are for `make soak`: they depend on how busy the machine is. Attackers have little saved up, and end soon."""
 
 
 def soaked(*arguments: str) -> subprocess.CompletedProcess[str]:

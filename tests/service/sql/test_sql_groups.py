@@ -22,6 +22,8 @@ from onceward.service.sql.tenant_database import (
     RequestResult,
     WritableDatabase,
 )
+from onceward.service.sql.worker import DatabaseReader, OpenDatabases, WorkerSettings
+from onceward.service.sql.worker_errors import SliceUsed
 
 LIMITS = Limits(statement_seconds=0.1)
 SLOW = "WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) INSERT INTO t SELECT x FROM c"
@@ -262,3 +264,56 @@ def test_reuse_is_refused_by_class(hosted: WritableDatabase) -> None:
     hosted.group([put(1, "k")])
 
     assert isinstance(hosted.group([put(2, "k")])[0], KeyReused)
+
+
+class Clock:
+    """A worker's timer, whose clock a test moves: each look at it takes so long."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def clock(self) -> float:
+        self.now += self.step
+        return self.now
+
+    def begin(self, connection: sqlite3.Connection, deadline: float) -> None:
+        """Nobody is interrupted."""
+
+    def end(self) -> None:
+        """Nobody is interrupted."""
+
+
+@pytest.mark.fault("sql-a-group-of-reads-has-no-end")
+def test_a_group_of_reads_has_its_time(hosted: WritableDatabase, place: Path, notes: Notes) -> None:
+    """
+    When it is over, the others have their turn later: nobody's turn is long. The first is always run.
+    """
+    for step, expected in (
+        (LIMITS.slice_seconds / 1_000, ["ran"] * 4),
+        (LIMITS.slice_seconds * 2, ["ran", *["NotRun"] * 3]),
+    ):
+        timed: dict[str, Any] = {"timer": Clock(step), "quick": True}
+        reader = DatabaseReader(WorkerSettings(Limits(), timed), notes)
+        reader.databases = OpenDatabases(Limits(), lambda path: ReadOnlyDatabase(path, Limits()))
+
+        assert words(reader.group(place, [ask("SELECT 1")] * 4)) == expected
+        reader.databases.close_all()
+
+
+@pytest.mark.fault("sql-reads-wait-behind-a-slow-one")
+def test_what_stands_behind_a_slow_read_is_not_run(hosted: WritableDatabase, place: Path, notes: Notes) -> None:
+    """
+    It has used up the time of the turn; the others were not begun, and are answered elsewhere.
+    """
+    reader = DatabaseReader(WorkerSettings(Limits(), {"timer": Clock(0.0), "quick": True}), notes)
+
+    class Slow:
+        def perform(self, request: SqlRequest) -> RequestOutcome:
+            return SliceUsed()
+
+        def close(self) -> None:
+            pass
+
+    reader.databases = OpenDatabases(Limits(), lambda path: Slow())  # type: ignore[arg-type, return-value]
+
+    assert words(reader.group(place, [ask("SELECT 1")] * 3)) == ["SliceUsed", "NotRun", "NotRun"]

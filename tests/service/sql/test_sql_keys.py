@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from onceward import Expired, KeyReused
-from onceward.errors import KeyInvalid
+from onceward._core.fingerprint import fingerprint_canonical
+from onceward.errors import KeyInvalid, RequestInvalid
 from onceward.service.sql import Keyed, Limits, LocalDatabase, SqlError, SqlKind, Step
+from onceward.service.sql.requests import as_sent, build_request
+from onceward.service.sql.tenant_database import RequestResult
 from onceward.testing.clock import StillEnvironment
 
 ME = "live:acme"
@@ -75,6 +78,7 @@ def test_a_write_that_is_stopped_at_its_deadline_frees_its_key(place: Path) -> N
         assert database.query("SELECT count(*) FROM t").rows == [[0]]
 
 
+@pytest.mark.fault("sql-a-look-takes-any-request-for-the-first")
 @pytest.mark.requirement("A17")
 def test_a_key_is_good_for_one_request(orders: LocalDatabase) -> None:
     """
@@ -260,6 +264,21 @@ def test_a_batch_has_a_hundred_statements_at_most(orders: LocalDatabase) -> None
         assert kind == refusal.value.kind
 
 
+@pytest.mark.fault("sql-a-short-look-is-too-short")
+@pytest.mark.parametrize(
+    "values", [["\x01" * 200], ["x" * 1_000], ["x", None, True] * 90, [[1] * 900], {"a": "x" * 990}]
+)
+def test_a_request_that_is_too_long_as_json_is_refused(values: Any) -> None:
+    """
+    However it comes to that: by what is escaped, by many values, by what is inside of one.
+    """
+    limits = Limits(request_bytes=1_000)
+    with pytest.raises(SqlError) as refusal:
+        build_request([("SELECT 1", values)], limits, dialect=as_sent)
+    assert refusal.value.kind == SqlKind.TOO_LARGE
+    assert build_request([("SELECT 1", ["x" * 900])], limits, dialect=as_sent).statements != ()
+
+
 def test_statements_of_a_batch_see_each_other(database: LocalDatabase) -> None:
     """
     Created, filled by the last rowid, and read, in one transaction.
@@ -325,3 +344,88 @@ def test_records_that_are_past_their_time_are_deleted_by_and_by(tmp_path: Path) 
         left = database._database.connection.execute("SELECT count(*) FROM onceward_records").fetchone()
 
         assert left[0] <= 70
+
+
+@pytest.mark.fault("sql-another-parameter-is-the-same-request")
+@pytest.mark.parametrize("sql", [INSERT, "SELECT 'ü', \"a\\b\"", "x" * 3_000])
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        [],
+        [None],
+        ["a", "b"],
+        ["ü\U0001f600\ufb01", 'a"b\\c\n'],
+        ["]]}", "1.0,"],
+        [1, 1.0, True],
+        [["a"]],
+        {"a": "b"},
+    ],
+)
+def test_a_fingerprint_is_that_of_the_fields_however_it_is_made(sql: str, params: Any) -> None:
+    """
+    What is kept of a statement's form gives the bytes that a retry by another way is compared with; for any other
+    parameter, they are others.
+    """
+    request = build_request([(sql, params)], Limits(), dialect=as_sent)
+    others = [[*params, "c"], ["c", *params]] if isinstance(params, list) else [["c"]]
+    made = [request, *(build_request([(sql, one)], Limits(), dialect=as_sent) for one in others)]
+    made += [request._replace(batch=True), request._replace(about="a")]
+
+    prints = [one.fingerprint() for one in made]
+    assert prints == [fingerprint_canonical(one.fingerprint_fields()) for one in made]
+    assert len(set(prints)) == len({repr(one.fingerprint_fields()) for one in made})
+
+
+def test_half_a_character_is_refused_by_its_place() -> None:
+    """
+    The error names where it stands in the request, as for any other value.
+    """
+    with pytest.raises(RequestInvalid) as refusal:
+        build_request([(INSERT, ["a", "\ud800"])], Limits(), dialect=as_sent).fingerprint()
+
+    assert "statements" in str(refusal.value)
+
+
+def test_a_replay_is_found_by_a_look(orders: LocalDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The gate is not asked. After some new keys in a row most requests are not looked for: then it is, and says the same.
+    """
+    first = orders.query(INSERT, ["o-1", 5], identity=Keyed(ME, "order:1"))
+    for number in range(2, 20):
+        orders.query(INSERT, [f"o-{number}", 5], identity=Keyed(ME, f"order:{number}"))
+    unlooked = orders.query(INSERT, ["o-1", 5], identity=Keyed(ME, "order:1"))
+    orders._database._misses = 0
+    monkeypatch.setattr(orders._database, "_perform", lambda request: pytest.fail("the gate was asked"))
+    looked = orders.query(INSERT, ["o-1", 5], identity=Keyed(ME, "order:1"))
+
+    assert (unlooked.replayed, looked.replayed) == (True, True)
+    assert first.document == unlooked.document == looked.document
+
+
+@pytest.mark.fault("sql-a-look-tells-who-may-only-read")
+def test_who_may_only_read_learns_nothing_by_a_look(orders: LocalDatabase) -> None:
+    """
+    What it may do is asked before its key is looked for.
+    """
+    request = build_request([(INSERT, ["o-1", 5])], Limits(), identity=Keyed(ME, "order:1"))
+    database = orders._database
+    first, second = (database.group([one])[0] for one in (request, request._replace(readonly=True)))
+
+    assert isinstance(first, RequestResult)
+    assert isinstance(second, SqlError)
+    assert second.kind is SqlKind.READONLY
+
+
+def test_what_has_expired_is_not_found_by_a_look(place: Path) -> None:
+    """
+    A look decides nothing but a replay: the gate says that it is too late.
+    """
+    environment = StillEnvironment()
+    with LocalDatabase(place, environment=environment, retain=10) as database:
+        database.query("CREATE TABLE orders (id TEXT PRIMARY KEY, amount INTEGER)")
+        database.query(INSERT, ["o-1", 5], identity=Keyed(ME, "k"))
+        environment.advance(11)
+
+        with pytest.raises(Expired):
+            database.query(INSERT, ["o-1", 5], identity=Keyed(ME, "k"))

@@ -252,6 +252,39 @@ def test_the_writes_of_a_database_follow_the_slow_one() -> None:
     assert run(play) == (True, (0, 1), 1, True)
 
 
+@pytest.mark.fault("sql-reads-follow-the-slow-one")
+def test_reads_do_not_follow_a_slow_one() -> None:
+    """
+    They share a turn, and nothing else: the slow one goes, the others are first in their line again.
+    """
+
+    async def play() -> Any:
+        lanes = Lanes(LIMITS, StillEnvironment(), 1)
+        bomb, second, third, later = (job("acme", sql=f"SELECT {number}", mode="read") for number in range(4))
+        lanes.put(later)
+        lanes.requeue(lanes.reads, [bomb, second, third], slow=True)
+        return lanes.slow.clear() == [bomb], lanes.reads.clear() == [second, third, later]
+
+    assert run(play) == (True, True)
+
+
+@pytest.mark.fault("sql-one-reader-takes-all")
+def test_a_turn_of_reads_leaves_half_of_them_to_the_others() -> None:
+    """
+    Several readers serve one database, so a crowd is shared; two are read at the same time, and one is read at once.
+    """
+
+    async def play() -> list[str | None]:
+        lanes = Lanes(LIMITS, StillEnvironment(), 1)
+        for _ in range(12):
+            lanes.put(job("acme", mode="read"))
+            lanes.put(job("acme"))
+        turns = [lanes.reads._next(16) for _ in range(4)]
+        return [*map(shown, turns), shown(lanes.writes[0]._next(64))]
+
+    assert run(play) == ["/acme/shop 6", "/acme/shop 3", "/acme/shop 2", "/acme/shop 1", "/acme/shop 12"]
+
+
 @pytest.mark.fault("sql-the-others-of-its-stay")
 def test_whoever_was_in_the_way_takes_along_what_still_waits() -> None:
     """

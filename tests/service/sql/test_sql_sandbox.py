@@ -384,7 +384,7 @@ class TestSqlite:
         Before any worker starts.
         """
         monkeypatch.setattr("onceward.service.sql.sqlite_version.LEAST", (4, 0, 0))
-        with pytest.raises(ConfigurationError, match="does not run other people's SQL"):
+        with pytest.raises(ConfigurationError, match="cannot be used to run other people's SQL"):
             SqliteEngine(tmp_path)
 
     @pytest.mark.parametrize(

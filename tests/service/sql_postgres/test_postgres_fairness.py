@@ -53,6 +53,27 @@ class TestTurns:
         assert [type(one).__name__ for one in results] == ["SqlResult", "SqlResult", "RateLimitError"]
         assert set(account.usage().held.values()) == {0}
 
+    @pytest.mark.fault("pg-only-the-first-in-line-gives-up")
+    def test_each_who_waits_for_too_long_is_told(self, play: Callable[..., Any]) -> None:
+        """
+        Two tenants who came one after the other, while the only session is somebody else's. Then a third gets it.
+        """
+
+        async def story(tenant: Tenant) -> list[Any]:
+            pool = tenant.engine._pool
+            async with pool.lend("somebody"):
+                first = asyncio.ensure_future(pool.lend("a").begin())
+                await asyncio.sleep(0.2)
+                second = asyncio.ensure_future(pool.lend("b").begin())
+                _, left = await asyncio.wait((first, second), timeout=60)
+                assert not left
+            async with pool.lend("c"):
+                return [first.exception(), second.exception()]
+
+        results = play(story, sessions=1, limits=Limits(queue_seconds=0.5))
+
+        assert ["busy for 0.5 s" in str(one) for one in results] == [True, True]
+
     def test_no_tenant_has_every_session_and_each_waits_for_its_own(self, play: Callable[..., Any]) -> None:
         """
         Four sessions, eight requests of one tenant that never end: another's is run, while the first one's still wait.

@@ -6,16 +6,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
-from tenant_support import Tenant
+from tenant_support import DATABASE, NAMESPACE, SCOPE, Tenant, administrator
 
+from onceward._core.errors import InFlight
+from onceward.gate.call_factory import PurgeSchedule
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.costs import cost_of
+from onceward.service.sql.limits import Limits
 from onceward.service.sql.postgres import PostgresEngine, session_pool
 from onceward.service.sql.postgres.checked_texts import TEXTS_MAX, CheckedTexts
 from onceward.service.sql.postgres.replay_reader import RESULT_BYTES_MAX
-from onceward.service.sql.postgres.session import TenantSession
+from onceward.service.sql.postgres.session import PipelineStep, TenantSession
 from onceward.service.sql.postgres.statement_checker import CheckedStatement, StatementChecker
+from onceward.service.sql.requests import SqlResult
+from onceward.stores._postgres_rows import COLUMNS
+from onceward.stores.postgres import AsyncPostgresStore
 
 EVENTS = "CREATE TABLE events (id text PRIMARY KEY, name text)"
 INSERT = "INSERT INTO events VALUES ($1, $2)"
@@ -176,6 +183,109 @@ class TestCertainResults:
 
         play(story)
 
+    def test_its_record_comes_first_and_nothing_of_ours_comes_after_it_but_the_time(
+        self, play: Callable[..., Any], trips: list[int]
+    ) -> None:
+        """
+        Record and role, BEGIN, the statement, constraints, path, time, COMMIT.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            await tenant.ask(INSERT, "a", "x", key="a")
+            await tenant.ask(INSERT, "b", "x", key="b")  # The size was looked at a moment ago.
+            assert trips[-1] == 7
+
+        play(story)
+
+    @pytest.mark.fault("pg-who-replays-waits-for-a-lock")
+    def test_who_replays_is_not_stopped_by_somebody_else_who_does(self, play: Callable[..., Any], url: str) -> None:
+        """
+        What was settled elsewhere is there for all who ask at the same time, also for those who would not wait.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            first = await tenant.ask(INSERT, "a", "x", key="k")
+            async with PostgresEngine(url, in_flight_seconds=0.0) as other:
+                await Tenant(other).ask("SELECT 1")
+                schema = await other._schema(NAMESPACE, DATABASE)
+                id = other._scope(SCOPE, schema).call("k", {}).id
+                with psycopg.connect(url) as somebody:
+                    somebody.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(id[:8], "big", signed=True)])
+                    [again] = await asyncio.gather(Tenant(other).ask(INSERT, "a", "x", key="k"), return_exceptions=True)
+            assert isinstance(again, SqlResult)
+            assert (again.replayed, again.document) == (True, first.document)
+
+        play(story)
+
+    def test_who_finds_nothing_and_somebody_else_at_it_is_told(self, play: Callable[..., Any], url: str) -> None:
+        """
+        Nothing is written then, and the key can be used later.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            schema = await tenant.engine._schema(NAMESPACE, DATABASE)
+            id = tenant.engine._scope(SCOPE, schema).call("k", {}).id
+            with psycopg.connect(url) as somebody:
+                somebody.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(id[:8], "big", signed=True)])
+                with pytest.raises(InFlight):
+                    await tenant.ask(INSERT, "a", "x", key="k")
+            assert await tenant.count() == 0
+            assert not (await tenant.ask(INSERT, "a", "x", key="k")).replayed
+
+        play(story, in_flight_seconds=0.0)
+
+    @pytest.mark.fault("pg-a-record-is-waited-for-without-end")
+    def test_a_record_that_somebody_is_just_putting_is_waited_for_as_long_as_for_any_lock(
+        self, play: Callable[..., Any], url: str
+    ) -> None:
+        """
+        By an operator's tool, say, which does not take the lock of a request.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            await tenant.ask(INSERT, "a", "x", key="a")
+            schema = await tenant.engine._schema(NAMESPACE, DATABASE)
+            ids = [tenant.engine._scope(SCOPE, schema).call(key, {}).id for key in ("k", "a")]
+            columns = ", ".join(COLUMNS[1:])
+            table = f"{tenant.engine._records}.onceward_records"
+            with psycopg.connect(url) as somebody:
+                copy = f"INSERT INTO {table} (id, {columns}) SELECT %s, {columns} FROM {table} WHERE id = %s"
+                assert somebody.execute(copy.encode(), ids).rowcount == 1
+                [refusal] = await asyncio.gather(tenant.ask(INSERT, "k", "x", key="k"), return_exceptions=True)
+                somebody.rollback()
+            assert isinstance(refusal, SqlError)
+            assert refusal.kind is SqlKind.LOCKED
+            assert not (await tenant.ask(INSERT, "k", "x", key="k")).replayed
+
+        play(story, limits=Limits(statement_seconds=1.0))
+
+    @pytest.mark.fault("pg-certain-writes-purge-nothing")
+    def test_now_and_then_a_little_is_purged(self, play: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Beside the requests; and an engine that is closed waits for it.
+        """
+        purged: list[int] = []
+        purge = AsyncPostgresStore.purge
+
+        async def counting(store: AsyncPostgresStore, limit: int) -> Any:
+            result = await purge(store, limit)
+            purged.append(limit)
+            return result
+
+        monkeypatch.setattr(AsyncPostgresStore, "purge", counting)
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            for number in range(PurgeSchedule.PURGE_EVERY):
+                await tenant.ask(INSERT, f"e{number}", "x", key=f"k{number}")
+
+        play(story)
+        assert purged != []
+
     def test_another_replicas_key_is_found_and_replayed(self, play: Callable[..., Any]) -> None:
         """
         What was settled elsewhere is not known here: it is tried, stopped by the record, and shown.
@@ -258,6 +368,74 @@ class TestCheckedTexts:
 
 class TestSessions:
     """Sessions of the pool."""
+
+    @pytest.mark.fault("pg-any-session-will-do")
+    def test_a_tenant_gets_the_session_again_that_it_had(self, play: Callable[..., Any]) -> None:
+        """
+        A server process knows the tables of those it has served.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            pool = tenant.engine._pool
+            async with pool.lend("a") as first, pool.lend("b") as second, pool.lend("c") as third:
+                had = {"a": first, "b": second, "c": third}
+            for name in ("a", "b", "c", "a", "b"):
+                async with pool.lend(name) as again:
+                    assert again is had[name]
+
+        play(story)
+
+    @pytest.mark.fault("pg-a-commit-that-failed-is-fine")
+    def test_an_error_of_a_commit_that_nobody_asked_for_is_an_error(self, play: Callable[..., Any]) -> None:
+        """
+        Without COMMIT the end of a pipeline is one. And the session can be used again.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            schema = await tenant.engine._schema(NAMESPACE, DATABASE)
+            await tenant.ask("CREATE TABLE a (id int PRIMARY KEY)")
+            await tenant.ask("CREATE TABLE b (id int REFERENCES a DEFERRABLE INITIALLY DEFERRED)")
+            become = f"SELECT set_config('role', '{schema}', true), set_config('search_path', '{schema}', true)"
+            async with tenant.engine._pool.lend(NAMESPACE) as session:
+                steps = (PipelineStep(become.encode()), PipelineStep(b"INSERT INTO b VALUES (7)"))
+                answers = await session.exchange(steps, commits=True)
+                assert answers[0].error is None
+                assert answers[1].error is not None
+                assert session.is_at_rest
+            assert await tenant.count("b") == 0
+
+        play(story)
+
+    def test_psycopgs_own_way_to_wait_and_ours_take_turns(self, play: Callable[..., Any]) -> None:
+        """
+        Both listen to one socket.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            async with tenant.engine._pool.lend(NAMESPACE) as session:
+                for number in range(3):
+                    [answer] = await session.execute(PipelineStep(b"SELECT 1"))
+                    cursor = await session.connection.execute("SELECT %s::int", [number])
+                    assert (answer.result.get_value(0, 0), await cursor.fetchall()) == (b"1", [(number,)])
+
+        play(story)
+
+    def test_one_that_the_server_has_ended_is_noticed_when_it_is_used(self, play: Callable[..., Any], url: str) -> None:
+        """
+        Nobody asked for what the server says then. The event loop does not turn for it, and the next request is served.
+        """
+
+        async def story(tenant: Tenant) -> None:
+            await tenant.ask(EVENTS)
+            await tenant.ask(INSERT, "a", "x", key="a")
+            [session] = tenant.engine._pool._idle
+            with psycopg.connect(administrator(url), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 60000)", [session.connection.info.backend_pid])
+            while session._socket is not None:
+                await asyncio.sleep(0.01)
+            assert not (await tenant.ask(INSERT, "b", "x", key="b")).replayed
+
+        play(story)
 
     @pytest.mark.fault("pg-sessions-live-for-ever")
     def test_one_that_was_used_often_is_replaced(

@@ -173,7 +173,7 @@ class TestNothingIsLeft:
 
         one_session(story)
 
-    @pytest.mark.fault("pg-a-setting-outlives-its-transaction")
+    @pytest.mark.fault("pg-a-setting-outlives-its-transaction", "pg-a-setting-outlives-a-certain-write")
     @pytest.mark.fault("pg-a-cancelled-session-is-used-again")
     def test_however_a_request_ends(self, one_session: Callable[..., Any], url: str) -> None:
         """

@@ -101,6 +101,10 @@ class AsyncAccess:
         """
         return await self._run(self._flows.enter(flood, authorization, address))  # of no colour
 
+    def known_caller(self, authorization: list[str]) -> Caller | None:
+        """The caller, if `enter` let this very header in just now; None: ask it. Nothing is waited for."""
+        return self._flows.verifier.presented_again(authorization)
+
     async def check(self) -> None:
         """For a service that starts: `ConfigurationError` if there are tokens that this process could not judge."""
         await self._run(self._flows.check())
@@ -170,6 +174,9 @@ class AsyncAccess:
 
         That is a share of what the quota leaves; with `all_of_it`, everything that is free.
         """
+        room = None if all_of_it else self._flows.meter.take_at_once(tenant, records)
+        if room is not None:
+            return room
         return await self._run(self._flows.reserve(tenant, records, all_of_it))
 
     def settle_room(self, room: Room, *, records: int = 0, bytes: int = 0) -> None:

@@ -159,6 +159,7 @@ class Account:
         self._is_shared = is_shared
         self._pool = pool
         self._held = dict.fromkeys(Resource, 0)
+        self._most = {one: int(getattr(allowance, one)) for one in Resource}
         self._cpu = allowance.cpu_burst
         self._cpu_at = pool.monotonic()
         self._cpu_used = 0.0
@@ -173,7 +174,8 @@ class Account:
         """What it may hold of a resource now: its own limit, or as much as is still free if that is less."""
         if self._is_shared:
             return self._held[resource] + self._pool.free(resource)
-        return min(int(getattr(self.allowance, resource)), self._pool.free(resource))
+        own, free = self._most[resource], self._pool.free(resource)
+        return own if own < free else free
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
         """Hold something until the work is over; `RateLimitError` if that is too much now."""
@@ -258,6 +260,7 @@ class Accounts:
         self.guard = threading.RLock()
         self.totals = totals or Totals()
         self.held = dict.fromkeys(Resource, 0)
+        self._most = {one: int(getattr(self.totals, one)) for one in Resource}
         self._allowance = allowance or Allowance()
         self._accounts_max = accounts_max
         self._accounts: OrderedDict[str, Account] = OrderedDict()
@@ -276,7 +279,8 @@ class Accounts:
 
     def free(self, resource: Resource) -> int:
         """How much of a resource nobody holds."""
-        return max(0, int(getattr(self.totals, resource)) - self.held[resource])
+        free = self._most[resource] - self.held[resource]
+        return free if free > 0 else 0
 
     def __len__(self) -> int:
         return len(self._accounts)

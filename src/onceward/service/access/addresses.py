@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
@@ -23,18 +24,22 @@ HOPS_MAX = 32
 FLOOD_BITS_V6 = 64
 """Whoever has one IPv6 address has 2^64 of them: the smallest network that is handed out counts as one caller."""
 
+ADDRESSES_REMEMBERED = 4_096
+ADDRESS_CHARACTERS_REMEMBERED = 64
+"""A caller's many requests come from one address. No address is longer than that, and what is none is not kept."""
+
 _PAIR = re.compile(r'\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=("(?:[^"\\]|\\.)*"|[!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*')
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _PORT_MAX = 65_535
 _HIDDEN = re.compile(r"unknown|_[A-Za-z0-9._-]+")
 
 
-def trusted_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks of proxies from their usual spelling, such as 10.0.0.0/8."""
+def trusted_networks(texts: Iterable[str], what: str = "a trusted proxy") -> tuple[Network, ...]:
+    """Networks from their usual spelling, such as 10.0.0.0/8."""
     try:
         return tuple(ip_network(text) for text in texts)
     except ValueError as error:
-        raise ConfigurationError(f"a trusted proxy is an address, or a network such as 10.0.0.0/8: {error}") from None
+        raise ConfigurationError(f"{what} is an address, or a network such as 10.0.0.0/8: {error}") from None
 
 
 def client_address(
@@ -57,7 +62,7 @@ def client_address(
             callers.add(str(_walked(here, items(",".join(values)), trusted_networks)))
     if len(callers) > 1:
         raise RequestInvalid(
-            "X-Forwarded-For and Forwarded name different callers; let the proxy send one of them only"
+            "X-Forwarded-For and Forwarded name different callers; let the proxy send only one of them"
         )
     return callers.pop() if callers else str(here)
 
@@ -136,6 +141,10 @@ def _spelled(item: str) -> Address:
 
 def _address(text: str) -> Address | None:
     """An address in its plain form: no zone; IPv4 inside IPv6 is IPv4."""
+    return _remembered_address(text) if len(text) <= ADDRESS_CHARACTERS_REMEMBERED else _read_address(text)
+
+
+def _read_address(text: str) -> Address | None:
     try:
         found = ip_address(text)
     except ValueError:
@@ -145,6 +154,15 @@ def _address(text: str) -> Address | None:
             return None
         return found.ipv4_mapped or found
     return found
+
+
+_remembered_address = lru_cache(maxsize=ADDRESSES_REMEMBERED)(_read_address)
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address, as `client_address` spells it, is in one of these networks."""
+    found = _address(address)
+    return found is not None and _is_trusted(found, networks)
 
 
 def _is_trusted(address: Address, networks: Sequence[Network]) -> bool:

@@ -131,7 +131,7 @@ def commit(reservation: Reservation, used: int) -> SqlSteps[int | None]:
             return int(balance)
     found = one_or_none((yield Sql(_STATE, {"id": id})))
     if found is not None and found[1] == "given_back":
-        raise IllegalMove("this reservation was given back because nothing ran, so it cannot be committed")
+        raise IllegalMove("this reservation was cancelled because nothing ran, so it cannot be committed")
     return None
 
 
@@ -144,7 +144,7 @@ def give_back(reservation: Reservation) -> SqlSteps[int | None]:
         return int(balance)
     found = one_or_none((yield Sql(_STATE, {"id": reservation.id})))
     if found is not None and found[1] == "committed":
-        raise IllegalMove("this reservation was committed because it ran, so it cannot be given back; top up instead")
+        raise IllegalMove("this reservation was committed because it ran, so it cannot be cancelled; top up instead")
     return None
 
 
@@ -155,8 +155,8 @@ def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> 
         return None
     if row[0] is None and not begin_prepaid:
         raise IllegalMove(
-            "this tenant does not pay in advance, so there is no balance to top up, and a balance would limit it; say "
-            "so if it is to (--prepaid)"
+            "this tenant does not pay in advance, so there is no balance to top up, and a balance would limit it; "
+            "to make it pay in advance, add --prepaid"
         )
     if row[0] is None:
         yield Sql(_BEGIN_PREPAID, {"tenant": tenant})
@@ -218,7 +218,7 @@ def format_units(micro: int) -> str:
 
 def _exhausted(balance: int, price: int, held: int) -> BalanceExhausted:
     waiting = (
-        f", and {format_units(held)} more is reserved by requests that have not ended: what they do not use comes back"
+        f", and {format_units(held)} more is reserved by running requests; what they do not use is returned"
         if held
         else ""
     )

@@ -197,7 +197,9 @@ class AccessFlows:
     def commit(self, reservation: Reservation, used: int | None) -> Flow[int | None]:
         """Spend what is reserved, or a part of it."""
         if used is not None and not 0 < used <= reservation.amount:
-            raise ConfigurationError(f"of {reservation.amount} micro-units that are reserved, 1 to all can be used")
+            raise ConfigurationError(
+                f"{reservation.amount} micro-units are reserved, so 1 to {reservation.amount} can be used"
+            )
         if reservation.id is None:
             return None
         steps = partial(balances.commit, reservation, reservation.amount if used is None else used)
@@ -215,7 +217,7 @@ class AccessFlows:
         try:
             moved = yield from (self.commit(reservation, used) if used else self.give_back(reservation))
         except Exception as error:
-            log.warning("a charge could not be settled now and is kept for the next sweep: %s", type(error).__name__)
+            log.warning("a charge could not be settled and will be tried again later: %s", type(error).__name__)
             self._unsettled.append((reservation, used))
             return reservation.balance
         return reservation.balance if moved is None else moved

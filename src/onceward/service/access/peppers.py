@@ -79,8 +79,9 @@ def load_peppers(file: Path | None, random: Callable[[int], bytes], *, create: b
 def pepper_missing_error() -> ConfigurationError:
     """What to say where there is none, and one is needed. Looking and revoking need none."""
     return ConfigurationError(
-        f"tokens are kept under a key that is not in the database, and there is none: {_MAKE_ONE}, the same for every "
-        f"process, and keep it as you keep a password; or set {VARIABLE}={NONE} to do without"
+        f"tokens are protected by a key that is kept outside the database (a pepper), and there is none: {_MAKE_ONE}, "
+        f"the same for every "
+        f"process, and keep it like a password; or set {VARIABLE}={NONE} to do without"
     )
 
 
@@ -107,6 +108,6 @@ def _contents(file: Path) -> str:
         ) from None
     except FileExposed:
         raise ConfigurationError(
-            f"the pepper's file {file} can be read or replaced by others; it must belong to this user, with mode "
+            f"the pepper's file {file} can be read or replaced by other users; it must belong to this user, with mode "
             f"0600 (chmod 600 {file}). If others may have read it, make a new one and rotate the tokens"
         ) from None

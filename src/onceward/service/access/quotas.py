@@ -191,6 +191,16 @@ class QuotaMeter:
             self._reserved[tenant] = reserved + share
             return Room(tenant, records, share, is_share=True, bytes_left=left, records_left=made_left)
 
+    def take_at_once(self, tenant: str, records: int) -> Room | None:
+        """What `reserve` gives to a request that may grow, if what is known is fresh and leaves room; None: ask."""
+        entry = self.recall(tenant)
+        if entry is None:
+            return None
+        try:
+            return self.take(tenant, entry, records, None)
+        except QuotaExceeded:
+            return None  # By what was known; `reserve` looks again before that is said.
+
     def settle(self, room: Room, records: int, bytes: int) -> None:
         """A request has ended, and made so many records and bytes of what was let through or set aside for it."""
         with self._guard:
@@ -268,7 +278,7 @@ def _check(limit: int | None, held: int, more: int, what: str) -> None:
     if limit is not None and held + more > limit:
         raise QuotaExceeded(
             f"this tenant holds {held} of the {limit} {what} that its quota allows, and this needs {more} more; "
-            "nothing was made. Delete what is not needed, or have the quota raised (onceward tenant quota), then send "
+            "nothing was made. Delete what is not needed, or ask for a higher quota (onceward tenant quota), then send "
             "it again with the same key",
             limit=limit,
             held=held,

@@ -12,6 +12,7 @@ A tenant's name has no colon, so whose scope it is can be read off: `acme` never
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import ENVIRONMENTS, check_scope
@@ -20,6 +21,8 @@ TENANT_CHARACTERS_MAX = 63
 """As long as a DNS label may be: tenants become host names, folders and metrics sooner or later."""
 OPERATOR = "operator"
 """In place of an environment: no token is of it, so no tenant's key can meet an operator's."""
+
+SCOPES_REMEMBERED = 1_024
 
 _TENANT = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
@@ -41,6 +44,7 @@ def check_environment(environment: str) -> str:
     raise ConfigurationError(f"an environment must be one of {', '.join(ENVIRONMENTS)}")
 
 
+@lru_cache(maxsize=SCOPES_REMEMBERED)
 def scope_of(environment: str, tenant: str, *, family: str | None = None, database: str | None = None) -> str:
     """The scope that a caller's keys are in."""
     scope = f"{environment}:{tenant}"

@@ -123,8 +123,8 @@ def check_peppers(peppers: Peppers) -> SqlSteps[None]:
     missing = sorted({pepper for (pepper,) in (yield Sql(_IN_USE, {}))} - peppers.ids)
     if missing:
         raise ConfigurationError(
-            f"there are tokens that were made with a pepper that is not known here ({', '.join(missing)}), and every "
-            "one of them would be refused: set ONCEWARD_PEPPER as it was when they were made (several: NEW,OLD)"
+            f"some tokens were made with a pepper that is not known here ({', '.join(missing)}), and would "
+            "all be refused: set ONCEWARD_PEPPER to the value it had when they were made (several: NEW,OLD)"
         )
     if not peppers.current:
         raise pepper_missing_error()
@@ -181,9 +181,9 @@ def rotate(id: str, issued: IssuedToken, peppers: Peppers, overlap: int) -> SqlS
     if old is None:
         return None
     if old.successor is not None:
-        raise IllegalMove(f"token {id} was rotated already; its successor is {old.successor}: rotate that one")
+        raise IllegalMove(f"token {id} was already rotated; its successor is {old.successor}: rotate that one")
     if old.state != "active":
-        raise IllegalMove(f"token {id} is {old.state}, so there is nothing to rotate: make a new one")
+        raise IllegalMove(f"token {id} is {old.state}, so it cannot be rotated: make a new one")
     life = None if old.expires_at is None else old.expires_at - old.created_at
     spec = TokenSpec(old.tenant, old.environment, Role(old.role), old.databases, life)
     made = yield from create(spec, issued, peppers, old.family)
@@ -208,7 +208,7 @@ def check_databases(databases: list[str] | tuple[str, ...] | None) -> tuple[str,
         return tuple(sorted({check_key(name, DATABASE_CHARACTERS_MAX) for name in databases}))
     except KeyInvalid:
         raise ConfigurationError(
-            f"a database's name is 1 to {DATABASE_CHARACTERS_MAX} visible ASCII characters, without blanks"
+            f"a database's name is 1 to {DATABASE_CHARACTERS_MAX} visible ASCII characters, without spaces"
         ) from None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, Forbidden, RateLimitError, StoreUnavailable, TokenInvalid
@@ -96,14 +97,18 @@ class Caller(NamedTuple):
         if tenant is not None and tenant != self.tenant:
             raise Forbidden("this token belongs to another tenant")
         if database is not None and self.databases is not None and database not in self.databases:
-            raise Forbidden("this token is not for this database; use one whose list has it")
+            raise Forbidden("this token may not use this database; use one that may")
         if whole_tenant and self.databases is not None:
             raise Forbidden(
-                f"this token is only for the databases {', '.join(self.databases)[:200]}, and this belongs to the "
-                "whole tenant; use a token without a list of databases"
+                f"this token is only for the databases {', '.join(self.databases)[:200]}, and this concerns "
+                "the whole tenant; use a token without a list of databases"
             )
         if _RANK[Role(role)] > _RANK[self.role]:
             raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
+
+
+def _hash(authorization: str) -> bytes:
+    return sha256(authorization.encode("utf-8", "surrogatepass")).digest()
 
 
 def check_scope_by(scope_by: str) -> str:
@@ -126,6 +131,8 @@ class TokenVerifier:
         self._environment = environment
         self._scope_by = scope_by
         self._memory: OrderedDict[str, _Remembered] = OrderedDict()
+        self._presented: dict[bytes, tuple[_Remembered, Caller]] = {}
+        """Whole headers that were judged just now, by their hash: whose they are, by which row."""
 
     def monotonic(self) -> float:
         """This process's clock."""
@@ -145,6 +152,31 @@ class TokenVerifier:
                 self._memory.popitem(last=False)
             except KeyError:  # Other threads were faster.
                 return
+
+    def note_presented(self, authorization: str, caller: Caller) -> None:
+        """This very header was judged to be this caller's."""
+        known = self._memory.get(caller.token)
+        # By this row, and not by one that was read again meanwhile.
+        if known is not None and self._caller(known.row) == caller:
+            if len(self._presented) >= REMEMBERED_MAX:
+                self._presented.clear()
+            self._presented[_hash(authorization)] = known, caller
+
+    def presented_again(self, authorization: list[str]) -> Caller | None:
+        """
+        The caller, if this very header was judged just now, by a row that is still remembered; None: judge it.
+
+        A hash of the whole header is looked up: who does not know a token does not find it by the time that takes.
+        """
+        found = self._presented.get(_hash(authorization[0])) if len(authorization) == 1 else None
+        if found is None:
+            return None
+        known, caller = found
+        age = self.monotonic() - known.asked_at
+        if self._memory.get(caller.token) is not known or age >= REMEMBERED_SECONDS:
+            return None
+        ends = known.row.expires_at
+        return caller if ends is None or known.row.now + round(age * 1_000_000) < ends else None
 
     def forget(self, id: str) -> None:
         """Ask again next time."""
@@ -166,6 +198,9 @@ class TokenVerifier:
         lives = row.revoked_at is None and row.erasing_at is None and (row.expires_at is None or now < row.expires_at)
         if not (fits and lives and found is not None and row.environment == presented.environment):
             raise TokenInvalid
+        return self._caller(row)
+
+    def _caller(self, row: StoredToken) -> Caller:
         return Caller(
             token=row.id,
             family=row.family,
@@ -209,7 +244,9 @@ def authenticate_or_limit(
         text = bearer_token(authorization)
         if text is None:
             raise TokenInvalid("the request has no token. Send the header `Authorization: Bearer TOKEN`")
-        return (yield from authenticate(verifier, text))
+        caller = yield from authenticate(verifier, text)
+        verifier.note_presented(authorization[0], caller)
+        return caller
     except TokenInvalid:
         wait = flood.retry_after(address)
         if wait is None:

@@ -27,8 +27,8 @@ def top_up_once(
         return None
     if found.balance is None and not begin_prepaid:
         raise IllegalMove(
-            "this tenant does not pay in advance, so there is no balance to top up, and a balance would limit it; add "
-            "--prepaid if it is to"
+            "this tenant does not pay in advance, so there is no balance to top up, and a balance would limit it; to "
+            "make it pay in advance, add --prepaid"
         )
 
     def add(operation: Operation) -> dict[str, Any]:

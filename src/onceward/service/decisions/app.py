@@ -69,9 +69,9 @@ class DecisionsApp:
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         query = (
-            Parameter("action", "only this action, or this group, such as record", {"type": "string"}),
-            Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
-            Parameter("limit", "decisions of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            Parameter("action", "only this action, or this group of actions, such as record", {"type": "string"}),
+            Parameter("after", "where to start: what the previous page ended with", {"type": "string"}),
+            Parameter("limit", "decisions per page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
         return [
             ApiEndpoint(
@@ -97,7 +97,7 @@ class DecisionsApp:
         """One page, of this tenant in this environment."""
         action, after, limit = call.query("action"), call.query("after"), call.limit(PAGE_MAX)
         if action is not None and not _ACTION.fullmatch(action):
-            raise RequestMalformed("action is not valid: send one as the decisions show it, such as record.release")
+            raise RequestMalformed("action is not valid: send one as it appears in decisions, such as record.release")
         found = await asyncio.to_thread(self._page, call.caller.tenant, call.caller.environment, action, after, limit)
         following = found[-1].id if len(found) == limit else None
         return EndpointResponse(DecisionsResponse([_shown(one) for one in found], following))
@@ -109,7 +109,7 @@ class DecisionsApp:
         if after is not None:
             before = self._log.number_of(tenant, after) if _ID.fullmatch(after) else None
             if before is None:
-                raise RequestMalformed("after is not valid: send the id that the page before ended with")
+                raise RequestMalformed("after is not valid: send the id that the previous page ended with")
         return self._log.find(
             DecisionFilter(action=action, tenant=tenant, environment=environment, before=before, limit=limit)
         )

@@ -77,7 +77,7 @@ class HooksApp:
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         return [
-            ApiEndpoint("POST", PATH, cast("Any", self.received), "Receive an event of a source, signed by its sender.",
+            ApiEndpoint("POST", PATH, cast("Any", self.received), "Receive a signed event from a source.",
                      EventReceived, signed=True, refusals=RECEIVES),
         ]  # fmt: skip
 
@@ -152,9 +152,9 @@ class HooksApp:
             room = None  # Its scope is nobody's who is known here, so nobody has a quota.
         except QuotaExceeded as full:
             # Whose quota it is, and how large, is none of the sender's business.
-            log.warning("%s: an event was refused, and is to come again later: %s", source, full)
+            log.warning("%s: an event was refused for now, and its sender should send it again: %s", source, full)
             raise RateLimitError(
-                "there is no room for more events of this source now; nothing was stored. Send it again later",
+                "there is no room for more events from this source now; nothing was stored. Send it again later",
                 retry_after_seconds=full.retry_after_seconds,
             ) from None
         try:

@@ -57,17 +57,17 @@ class JournalApp:
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         query = (
-            Parameter("digest", "only attempts at this key", {"type": "string", "pattern": "^[0-9a-f]{12}$"}),
-            Parameter("outcome", "only attempts that ended so", {"enum": [*map(str, CallOutcome), "none"]}),
-            Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
-            Parameter("limit", "attempts of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            Parameter("digest", "only attempts for this key", {"type": "string", "pattern": "^[0-9a-f]{12}$"}),
+            Parameter("outcome", "only attempts with this outcome", {"enum": [*map(str, CallOutcome), "none"]}),
+            Parameter("after", "where to start: what the previous page ended with", {"type": "string"}),
+            Parameter("limit", "attempts per page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
         return [
             ApiEndpoint(
                 "GET",
                 "/v1/journal",
                 self.listed,
-                "Show what was tried, and how it ended.",
+                "Show what was attempted, and how it ended.",
                 AttemptsResponse,
                 role=Role.ADMIN,
                 parameters=query,
@@ -86,7 +86,9 @@ class JournalApp:
         """One page, of this tenant in this environment."""
         outcome, limit = call.query("outcome"), call.limit(PAGE_MAX)
         if outcome is not None and outcome not in (*CallOutcome, "none"):
-            raise RequestMalformed(f"outcome must be one of {', '.join(CallOutcome)}, or none if it has not ended")
+            raise RequestMalformed(
+                f"outcome must be one of {', '.join(CallOutcome)}, or none for those that have not ended"
+            )
         criteria = CallFilter(
             within=f"{call.caller.environment}:{call.caller.tenant}",
             digest=_hex(call.query("digest"), "digest", 12),

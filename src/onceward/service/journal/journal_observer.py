@@ -14,15 +14,19 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError
 from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
-from onceward.journal.notes import CallDetails, call_subject
-from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
+from onceward.journal.notes import CallDetails, CallSubject
+from onceward.protocol import headers
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
 from onceward.service.web.calls import OnCallEnded
+from onceward.service.web.request_head import RequestHead, head_of
 
 PATH_MAX = 200
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
-_REPLAYED = ("idempotency-replayed", "plan-replayed")
+_REPLAYED = frozenset((b"idempotency-replayed", b"plan-replayed"))
+IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP = (
+    name.lower().encode() for name in (headers.IDEMPOTENCY_KEY, headers.PLAN_KEY, headers.PLAN_STEP)
+)
 
 
 def open_service_journal(url: str) -> AsyncJournal:
@@ -41,20 +45,21 @@ class JournalObserver:
         """A call begins."""
         if request.method in _CHANGES_NOTHING:
             return _unnoted
-        plan = _digest(request, PLAN_KEY)
+        head = head_of(request.scope)
+        plan = _digest(head, PLAN_KEY)
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
             # As it was routed: `request.url` is made from the header Host, too.
             tool=f"{request.method} {str(request.scope['path'])[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
-            digest=_digest(request, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
+            digest=_digest(head, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
-        subject = call_subject(self._environment, what)
+        subject = CallSubject(self._environment, what)
         self._journal.put([subject.begun()])
 
         def ended(response: Response | None, refused: OncewardError | None) -> None:
-            how = _outcome(response, refused)
+            how = call_outcome(response, refused)
             detail = refused.code if refused is not None else str(response.status_code) if response else None
             self._journal.put([subject.ended(how.value, detail)])
 
@@ -65,7 +70,8 @@ def _unnoted(response: Response | None, refused: OncewardError | None) -> None:
     """Of a call that changes nothing."""
 
 
-def _outcome(response: Response | None, refused: OncewardError | None) -> CallOutcome:
+def call_outcome(response: Response | None, refused: OncewardError | None) -> CallOutcome:
+    """How a call ended, as far as its response tells."""
     if response is None or response.status_code >= 499:
         return CallOutcome.UNKNOWN
     if refused is not None:
@@ -73,9 +79,10 @@ def _outcome(response: Response | None, refused: OncewardError | None) -> CallOu
         return CallOutcome.FAILED if refused.code == "sql_error" else CallOutcome.REFUSED
     if response.status_code == 202:
         return CallOutcome.REFUSED  # Another request with its key runs; this one did nothing.
-    return CallOutcome.REPLAYED if any(name in response.headers for name in _REPLAYED) else CallOutcome.EXECUTED
+    fresh = _REPLAYED.isdisjoint([name.lower() for name, _ in response.raw_headers])
+    return CallOutcome.EXECUTED if fresh else CallOutcome.REPLAYED
 
 
-def _digest(request: Request, header: str) -> str | None:
-    found = request.headers.get(header)
-    return None if found is None else sha256(found.encode("latin-1")).hexdigest()[:DIGEST_CHARACTERS]
+def _digest(head: RequestHead, header: bytes) -> str | None:
+    found = head.first(header)
+    return None if found is None else sha256(found).hexdigest()[:DIGEST_CHARACTERS]

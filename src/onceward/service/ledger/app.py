@@ -92,29 +92,29 @@ class LedgerApp:
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         month = Parameter("period", "a month in UTC, such as 2026-11", {"type": "string"})
-        reference = Parameter("referenceId", "of the delta that the receipt is for", {"type": "string"})
+        reference = Parameter("referenceId", "the reference of the delta that the receipt is for", {"type": "string"})
         example = {"customerId": "cus_17", "delta": -1, "reason": "api call", "referenceId": "acme:call:2026-11:7f3a"}
         writes: dict[str, Any] = {"role": Role.WRITE, "keyed": True, "exact": True}
         books: dict[str, Any] = {**writes, "refusals": BOOKS}
         return [
             ApiEndpoint("POST", f"{BALANCE}/delta", self.emitted, "Book a delta, once per key and per reference.",
                      wire.DeltaResponse, wire.DeltaRequest, example=example, **books),
-            ApiEndpoint("POST", f"{BALANCE}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
+            ApiEndpoint("POST", f"{BALANCE}/delta/batch", self.emitted_many, "Book up to 100 deltas under one key.",
                      wire.DeltaBatchResponse, wire.DeltaBatchRequest, example={"deltas": [example]}, **books),
             ApiEndpoint("POST", f"{BALANCE}/checkpoint", self.closed,
-                     "Close a customer's period, once; or mark one that still runs.",
+                     "Close a customer's period, once; or mark a period that has not ended.",
                      wire.CheckpointResponse, wire.CheckpointRequest,
                      example={"customerId": "cus_17", "period": "2026-10"}, refusals=CLOSES, **writes),
             ApiEndpoint("GET", f"{BALANCE}/derive/{{customer}}", self.derived,
                      "Derive a balance from verified deltas.", wire.BalanceResponse, parameters=(month,),
                      refusals=(CustomerUnknown,)),
             ApiEndpoint("GET", f"{BALANCE}/receipt/{{customer}}", self.receipted,
-                     "The receipt of a delta or of a closed period.", wire.ReceiptResponse,
+                     "Get the receipt of a delta or of a closed period.", wire.ReceiptResponse,
                      parameters=(reference, month), refusals=(CustomerUnknown, DeltaUnknown, NothingToReceipt)),
             ApiEndpoint("GET", f"{BALANCE}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse,
                      refusals=(DeltaUnknown,)),
             ApiEndpoint("GET", f"{BALANCE}/gaps/{{customer}}", self.gaps_found,
-                     "Show numbers that are missing.", wire.GapsResponse, refusals=(CustomerUnknown,)),
+                     "Show missing sequence numbers.", wire.GapsResponse, refusals=(CustomerUnknown,)),
         ]  # fmt: skip
 
     def contract(self) -> AppContract:

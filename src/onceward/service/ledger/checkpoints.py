@@ -161,7 +161,7 @@ def close(scope: str, customer: str, period: str) -> SqlSteps[CloseResult]:
     sums = yield from _summed(scope, customer, held.closed, period)
     if sums.queued:
         raise VerificationPending(
-            f"{sums.queued} deltas of this period still wait for their verification; the period stays open",
+            f"{sums.queued} deltas of this period have not been verified yet; the period stays open",
             retry_after_seconds=PENDING_SECONDS,
         )
     before = yield from _last(scope, customer, period)

@@ -16,8 +16,8 @@ PAIRS = 5
 """Derivations in a row with a single emit before each: once may be somebody looking, five times is a habit."""
 REMEMBERED_MAX = 10_000
 TEXT = (
-    "derive-per-emit; this customer's balance was derived after each of its last deltas: derive when somebody asks, on "
-    "a schedule, or before a receipt"
+    "derive-per-emit; this customer's balance was derived after each of its last deltas: derive it when someone asks, "
+    "on a schedule, or before a receipt"
 )
 
 

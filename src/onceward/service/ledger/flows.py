@@ -5,7 +5,7 @@ Everything that a ledger can do, as flows that `Ledger` and `AsyncLedger` run. A
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
 from math import isfinite
@@ -14,10 +14,17 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from onceward._core.canonical import canonical
-from onceward._core.errors import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid
+from onceward._core.errors import (
+    KeyInvalid,
+    KeyMissing,
+    KeyReused,
+    OncewardError,
+    RequestInvalid,
+    RetryTransaction,
+    StoreContended,
+)
 from onceward._core.keys import environment_key
 from onceward.protocol.amounts import parse_amount
-from onceward.protocol.errors import CustomerUnknown
 from onceward.protocol.limits import BATCH_MAX, METADATA_BYTES_MAX, REASON_CHARACTERS_MAX, is_customer
 from onceward.service.access import scope_of
 from onceward.service.ledger import (
@@ -29,8 +36,8 @@ from onceward.service.ledger import (
     wire,
 )
 from onceward.service.ledger.hash_chain import LedgerEntry
-from onceward.service.ledger.keyed_transaction import KeyedResult, KeyedTransaction
-from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, CustomerRow, LedgerTerms
+from onceward.service.ledger.keyed_transaction import AGAIN_SECONDS, TRIES, KeyedResult, KeyedTransaction
+from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, LedgerTerms
 from onceward.service.ledger.periods import check_period
 from onceward.stores.tables import Flow, Sql, SqlSteps, read_tables, transact
 
@@ -80,7 +87,7 @@ class LedgerFlows:
         # A reference is good for ever: when the record of it has expired, the row still answers.
         after: Literal["run", "refuse"] = "run" if key is None else "refuse"
         steps = partial(_booked_text, owner.scope, checked, self.terms._replace(full=full))
-        request = ["delta", *checked._replace(amount=str(checked.amount))]  # type: ignore[arg-type]
+        request = ["delta", checked[0], str(checked[1]), *checked[2:]]
         try:
             kept: KeyedResult = yield KeyedTransaction("ledger.book", owner.keys, named or "", request, after, steps)
         except KeyReused:
@@ -108,8 +115,8 @@ class LedgerFlows:
             )
         steps = partial(_batch_text, owner.scope, checked, self.terms._replace(full=full))
         if key is None:
-            return KeyedResult((yield from transact("ledger.book_batch", steps)), replayed=False)
-        request = ["batch", *([*one._replace(amount=str(one.amount))] for one in checked)]  # type: ignore[arg-type]
+            return KeyedResult((yield from _started_over("ledger.book_batch", steps)), replayed=False)
+        request = ["batch", *([one[0], str(one[1]), *one[2:]] for one in checked)]
         kept: KeyedResult = yield KeyedTransaction(
             "ledger.book_batch", owner.keys, _key(owner, key), request, "refuse", steps
         )
@@ -248,9 +255,7 @@ def _reference(owner: LedgerScope, reference: str) -> str:
 def _metadata(metadata: dict[str, Any]) -> str:
     text = canonical(_floats(metadata))
     if len(text) > METADATA_BYTES_MAX:
-        raise RequestInvalid(
-            f"metadata has {len(text)} bytes; at most {METADATA_BYTES_MAX} are taken. Nothing was booked"
-        )
+        raise RequestInvalid(f"metadata has {len(text)} bytes; the limit is {METADATA_BYTES_MAX}. Nothing was booked")
     return text.decode()
 
 
@@ -298,52 +303,23 @@ def _refused(error: OncewardError) -> SqlSteps[str]:
     raise error
 
 
-def _batch_text(scope: str, checked: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:
-    held: dict[str, CustomerRow | OncewardError] = {}
-    # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
-    for customer in sorted({one.customer for one in checked}):
+def _started_over(at: str, steps: Callable[[], SqlSteps[str]]) -> Flow[str]:
+    """In a transaction; again, if it has to start over."""
+    for _ in range(TRIES):
         try:
-            held[customer] = yield from ledger_entries.lock_customer(scope, customer, terms)
-        except CustomerUnknown as unknown:
-            held[customer] = unknown
-    items, last = [], {}
-    for index, one in enumerate(checked):
-        item, entry = yield from _item(index, scope, one, terms, held[one.customer])
-        items.append(item)
-        if entry is not None:
-            last[one.customer] = entry
-            held[one.customer] = held[one.customer]._replace(seq=entry.seq, head=entry.hash)  # type: ignore[union-attr]
-    for entry in last.values():
-        yield from ledger_entries.advance(entry)
-    return _text(responses.batch(items))
+            return (yield from transact(at, steps))
+        except RetryTransaction:
+            continue
+    raise StoreContended(retry_after_seconds=AGAIN_SECONDS)
 
 
-def _item(
-    index: int, scope: str, checked: CheckedDelta, terms: LedgerTerms, customer: CustomerRow | OncewardError
-) -> SqlSteps[tuple[wire.DeltaBatchItem, LedgerEntry | None]]:
-    """One delta of a batch, and its entry if it was booked."""
-    # What is refused is refused before anything of it is written, so there is nothing to undo.
-    try:
-        if isinstance(customer, OncewardError):
-            raise customer
-        made = yield from ledger_entries.book_locked(scope, checked, terms, customer)
-    except OncewardError as error:
-        if error.code not in REFUSED_ALONE:
-            raise
-        return wire.DeltaBatchItem(index, booked=False, code=error.code, detail=str(error)), None
-    shown = wire.DeltaBatchItem(index, booked=not made.duplicate, delta=responses.booked(made))
-    return shown, None if made.duplicate else made.entry
+def _batch_text(scope: str, checked: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:
+    made = yield from ledger_entries.book_batch(scope, checked, terms)
+    return _text(responses.batch([_item(index, one) for index, one in enumerate(made)]))
 
 
-REFUSED_ALONE = frozenset(
-    {
-        "reference_reused",
-        "period_closed",
-        "period_not_open",
-        "customer_unknown",
-        "delta_unknown",
-        "delta_refused",
-        "request_invalid",
-    }
-)
-"""What is wrong with one delta of a batch and says nothing about the others."""
+def _item(index: int, made: BookingResult | OncewardError) -> wire.DeltaBatchItem:
+    """What one delta of a batch came to."""
+    if isinstance(made, OncewardError):
+        return wire.DeltaBatchItem(index, booked=False, code=made.code, detail=str(made))
+    return wire.DeltaBatchItem(index, not made.duplicate, responses.booked(made))

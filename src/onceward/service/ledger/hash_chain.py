@@ -14,10 +14,11 @@ past and leave a checkpoint's hash as it was, which others have seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from onceward._core.chained_hashes import hash_members
+from onceward._core.chained_hashes import hash_members, hash_texts
 
 ID_DIGITS = 32
 
@@ -70,9 +71,11 @@ def genesis(scope: str, customer: str, created_at: int) -> str:
     return hash_members("customer", scope, customer, created_at)
 
 
-def entry_hash(entry: LedgerEntry) -> str:
-    """Of what an entry says, its verdict aside."""
-    return hash_members("entry", *entry[1:12])
+def entry_hash(entry: Sequence[Any]) -> str:
+    """Of what an entry says, its verdict aside: the columns from `scope` to `previous` are looked at."""
+    _, scope, customer, seq, amount, reason, reference, metadata, corrects, period, booked_at, previous = entry[:12]
+    said = [scope, customer, str(seq), str(amount), reason, reference, metadata, corrects, period, str(booked_at)]
+    return hash_texts(["entry", *said, previous])
 
 
 def entry_id(hash: str) -> str:
@@ -82,14 +85,14 @@ def entry_id(hash: str) -> str:
 
 def entry_seal(hash: str, status: str, failure: str | None, verified_at: int | None) -> str:
     """Of an entry and its verdict."""
-    return hash_members("verdict", hash, status, failure, verified_at)
+    return hash_texts(["verdict", hash, status, failure, None if verified_at is None else str(verified_at)])
 
 
-def seal_entry(entry: LedgerEntry) -> LedgerEntry:
-    """An entry with its hash, its name and its seal."""
-    hash = entry_hash(entry)
-    seal = entry_seal(hash, entry.status, entry.failure, entry.verified_at)
-    return entry._replace(id=entry_id(hash), hash=hash, seal=seal)
+def sealed_entry(said: tuple[Any, ...], status: str, verified_at: int | None) -> LedgerEntry:
+    """An entry of what it says (the columns from `scope` to `previous`), with its hash, its name and its seal."""
+    hash = entry_hash(("", *said))
+    seal = entry_seal(hash, status, None, verified_at)
+    return LedgerEntry._make((entry_id(hash), *said, hash, status, None, verified_at, seal))
 
 
 def chain_seals(root: str, seals: list[str]) -> str:

@@ -8,11 +8,12 @@ Read in pages, so that a ledger of any size is walked in a little memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from onceward._core.chained_hashes import DOES_NOT_FOLLOW, OTHER_HASH, ChainWalk
+from onceward.runtime.progress import Progress, part_of, silent
 from onceward.service.ledger.hash_chain import (
     CHECKPOINT_COLUMNS,
     ENTRY_COLUMNS,
@@ -27,12 +28,14 @@ from onceward.service.ledger.hash_chain import (
     genesis,
 )
 from onceward.service.ledger.verification import FAILED, QUEUED, VERIFIED
-from onceward.stores.tables import Flow, Sql, SqlSteps, read_tables
+from onceward.stores.tables import Flow, Sql, SqlSteps, one_or_none, read_tables
 
 PAGE = 1_000
 
 _CUSTOMERS = """SELECT scope, customer, seq, head, closed, created_at FROM onceward_ledger_customers
     WHERE (scope, customer) > (:scope, :customer) ORDER BY scope, customer LIMIT :limit"""
+_CUSTOMER = """SELECT scope, customer, seq, head, closed, created_at FROM onceward_ledger_customers
+    WHERE scope = :scope AND customer = :customer"""
 _ENTRIES = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
     WHERE scope = :scope AND customer = :customer AND seq > :seq AND seq <= :last
     ORDER BY seq LIMIT :limit"""  # noqa: S608 - names of ours
@@ -148,24 +151,18 @@ class _Walk:
             yield AuditFinding("checkpoints", checkpoint.id, f"it does not fit what it closed ({', '.join(wrong)})")
 
 
-def audit() -> Flow[AuditReport]:
+def audit(progress: Progress = silent) -> Flow[AuditReport]:
     """Walk everything. Deltas may be booked meanwhile: each customer is walked up to where it was when looked at."""
     findings: list[AuditFinding] = []
     customers = entries = checkpoints = 0
     after = ("", "")
+    total = yield from read_tables(_total)
     while True:
         page = yield from read_tables(partial(_page, after))
         for customer in page:
-            walk = _Walk(customer, (yield from read_tables(partial(_closed, customer))))
-            while True:
-                rows = yield from read_tables(partial(_entries, customer, walk.chain.number))
-                for entry in rows:
-                    findings += walk.entry(entry)
-                entries += len(rows)
-                if len(rows) < PAGE:
-                    break
-            findings += walk.end()
-            checkpoints += len(walk.checkpoints)
+            walked = yield from _walk(customer, partial(_told, progress, entries, total))
+            findings += walked.findings
+            entries, checkpoints = entries + walked.entries, checkpoints + walked.checkpoints
         customers += len(page)
         if len(page) < PAGE:
             break
@@ -174,14 +171,51 @@ def audit() -> Flow[AuditReport]:
     return AuditReport(customers, entries, checkpoints, findings)
 
 
+def audit_customer(scope: str, customer: str) -> Flow[AuditReport | None]:
+    """Walk the chain of one customer; None if there is no such one."""
+    found = yield from read_tables(partial(_one, scope, customer))
+    return None if found is None else (yield from _walk(found))
+
+
+def _walk(customer: _Customer, told: Callable[[int], None] = lambda entries: None) -> Flow[AuditReport]:
+    walk = _Walk(customer, (yield from read_tables(partial(_closed, customer))))
+    findings: list[AuditFinding] = []
+    entries = 0
+    while True:
+        rows = yield from read_tables(partial(_entries, customer, walk.chain.number))
+        for entry in rows:
+            findings += walk.entry(entry)
+        entries += len(rows)
+        told(entries)
+        if len(rows) < PAGE:
+            break
+    findings += walk.end()
+    return AuditReport(1, entries, len(walk.checkpoints), findings)
+
+
+def _told(progress: Progress, before: int, total: int, entries: int) -> None:
+    part_of(progress, before + entries, total, "entries")
+
+
+def _total() -> SqlSteps[int]:
+    """How many entries there should be."""
+    [(entries,)] = yield Sql("SELECT sum(seq) FROM onceward_ledger_customers", {})
+    return int(entries or 0)
+
+
+def _one(scope: str, customer: str) -> SqlSteps[_Customer | None]:
+    row = one_or_none((yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})))
+    return None if row is None else _Customer(*row)
+
+
 def _entry_faults(entry: LedgerEntry) -> Iterator[AuditFinding]:
     hash = entry_hash(entry)
     if entry.hash != hash or entry.id != entry_id(hash):
         yield AuditFinding("entries", entry.id, OTHER_HASH)
     if entry.seal != entry_seal(entry.hash, entry.status, entry.failure, entry.verified_at):
-        yield AuditFinding("entries", entry.id, "its verdict is not the one that was sealed")
+        yield AuditFinding("entries", entry.id, "its verdict differs from the sealed one")
     elif entry.status not in (VERIFIED, QUEUED, FAILED):
-        yield AuditFinding("entries", entry.id, "its verdict is none that there is")
+        yield AuditFinding("entries", entry.id, "its verdict is not a known one")
 
 
 def _page(after: tuple[str, str]) -> SqlSteps[list[_Customer]]:

@@ -7,10 +7,11 @@ is unique in its scope for good: it outlives every key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onceward._core.durations import SECOND
-from onceward._core.errors import OncewardError, RequestInvalid
+from onceward._core.errors import OncewardError, RequestInvalid, RetryTransaction
 from onceward.protocol.errors import (
     CustomerUnknown,
     DeltaRefused,
@@ -19,7 +20,7 @@ from onceward.protocol.errors import (
     PeriodNotOpen,
     ReferenceReused,
 )
-from onceward.service.ledger.hash_chain import ENTRY_COLUMNS, LedgerEntry, genesis, seal_entry
+from onceward.service.ledger.hash_chain import ENTRY_COLUMNS, LedgerEntry, genesis, sealed_entry
 from onceward.service.ledger.periods import period_after, period_at, period_start
 from onceward.service.ledger.verification import QUEUED, VERIFIED, DeltaRule, accept_all
 from onceward.stores.tables import Sql, SqlSteps, one_or_none
@@ -36,9 +37,26 @@ _ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
 _BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
     WHERE scope = :scope AND reference = :reference"""  # noqa: S608 - names of ours
 _BY_ID = f"SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries WHERE id = :id AND scope = :scope"  # noqa: S608
-_VALUES = ", ".join(f":{name}" for name in LedgerEntry._fields)
-_ADD = f"""INSERT INTO onceward_ledger_entries ({ENTRY_COLUMNS}) VALUES ({_VALUES})
-    ON CONFLICT (scope, reference) WHERE reference IS NOT NULL DO NOTHING RETURNING id"""  # noqa: S608
+_BY_REFERENCES = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
+    WHERE (scope, reference) IN ({{rows}})"""  # noqa: S608
+_ADD = f"""INSERT INTO onceward_ledger_entries ({ENTRY_COLUMNS}) {{rows}}
+    ON CONFLICT (scope, reference) WHERE reference IS NOT NULL DO NOTHING RETURNING id"""
+_NUMBERS = frozenset({"seq", "amount", "booked_at", "verified_at"})
+_TYPES = tuple("bigint" if name in _NUMBERS else "text" for name in LedgerEntry._fields)
+
+
+REFUSED_ALONE = frozenset(
+    {
+        "reference_reused",
+        "period_closed",
+        "period_not_open",
+        "customer_unknown",
+        "delta_unknown",
+        "delta_refused",
+        "request_invalid",
+    }
+)
+"""What is wrong with one delta of a batch and says nothing about the others."""
 
 
 class CheckedDelta(NamedTuple):
@@ -131,14 +149,6 @@ def find_by_id(scope: str, id: str) -> SqlSteps[LedgerEntry]:
 def book(scope: str, delta: CheckedDelta, terms: LedgerTerms) -> SqlSteps[BookingResult]:
     """Add an entry; or find the one that its reference has."""
     customer = yield from lock_customer(scope, delta.customer, terms)
-    made = yield from book_locked(scope, delta, terms, customer)
-    if not made.duplicate:
-        yield from advance(made.entry)
-    return made
-
-
-def book_locked(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> SqlSteps[BookingResult]:
-    """Book a delta for a caller that has locked the customer's row and writes it itself."""
     try:
         if delta.corrects is not None:
             yield from _check_corrected(scope, delta)
@@ -149,13 +159,94 @@ def book_locked(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: C
         if found is None:
             raise
         return BookingResult(require_same(found, delta), duplicate=True)
-    if (yield Sql(_ADD, entry._asdict())):
-        return BookingResult(entry)
-    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": delta.reference})
-    return BookingResult(require_same(LedgerEntry(*row), delta), duplicate=True)
+    if not (yield Sql(_ADD, {}, [entry], _TYPES)):
+        [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": delta.reference})
+        return BookingResult(require_same(LedgerEntry(*row), delta), duplicate=True)
+    yield from _advance(entry)
+    return BookingResult(entry)
 
 
-def advance(entry: LedgerEntry) -> SqlSteps[None]:
+def book_batch(
+    scope: str, deltas: Sequence[CheckedDelta], terms: LedgerTerms
+) -> SqlSteps[list[BookingResult | OncewardError]]:
+    """
+    Add the entries of a batch, all in one statement; one by one, what each came to, or why it is refused.
+
+    What is refused is refused before anything of it is written, so there is nothing to undo. A chain cannot be taken
+    back in part: if somebody else books one of the references at the same moment, the whole of it starts over
+    (`RetryTransaction`), and finds that reference.
+    """
+    held: dict[str, CustomerRow | OncewardError] = {}
+    # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
+    for customer in sorted({one.customer for one in deltas}):
+        try:
+            held[customer] = yield from lock_customer(scope, customer, terms)
+        except CustomerUnknown as unknown:
+            held[customer] = unknown
+    booked = yield from _find_by_references(scope, [one.reference for one in deltas if one.reference is not None])
+    results: list[BookingResult | OncewardError] = []
+    added: list[LedgerEntry] = []
+    last: dict[str, LedgerEntry] = {}
+    for delta in deltas:
+        customer_row = held[delta.customer]
+        try:
+            made = yield from _next_of_batch(scope, delta, terms, customer_row, booked)
+        except OncewardError as error:
+            if error.code not in REFUSED_ALONE:
+                raise
+            results.append(error)
+            continue
+        results.append(made)
+        if not made.duplicate:
+            entry = made.entry
+            added.append(entry)
+            last[delta.customer] = entry
+            # What was booked is in reach of the rest of the batch, as if it were in its row already.
+            held[delta.customer] = CustomerRow(entry.seq, entry.hash, *customer_row[2:])  # type: ignore[index]
+            if entry.reference is not None:
+                booked[entry.reference] = entry
+    if added and len((yield Sql(_ADD, {}, added, _TYPES))) != len(added):
+        raise RetryTransaction(
+            "another request booked one of these references at the same moment; nothing of the batch was booked. Send "
+            "it again"
+        )
+    for entry in last.values():
+        yield from _advance(entry)
+    return results
+
+
+def _next_of_batch(
+    scope: str,
+    delta: CheckedDelta,
+    terms: LedgerTerms,
+    customer: CustomerRow | OncewardError,
+    booked: Mapping[str, LedgerEntry],
+) -> SqlSteps[BookingResult]:
+    found = None if delta.reference is None else booked.get(delta.reference)
+    try:
+        if isinstance(customer, OncewardError):
+            raise customer
+        if delta.corrects is not None:
+            yield from _check_corrected(scope, delta)
+        entry = _entry(scope, delta, terms, customer)
+    except OncewardError:
+        if found is None or isinstance(customer, OncewardError):
+            raise
+    else:
+        if found is None:
+            return BookingResult(entry)
+    return BookingResult(require_same(found, delta), duplicate=True)
+
+
+def _find_by_references(scope: str, references: Sequence[str]) -> SqlSteps[dict[str, LedgerEntry]]:
+    """What these references have."""
+    if not references:
+        return {}
+    rows = yield Sql(_BY_REFERENCES, {}, [(scope, one) for one in references], ("text", "text"))
+    return {entry.reference: entry for row in rows if (entry := LedgerEntry(*row)).reference is not None}
+
+
+def _advance(entry: LedgerEntry) -> SqlSteps[None]:
     """Note a customer's last entry."""
     yield Sql(_ADVANCE, {"scope": entry.scope, "customer": entry.customer, "seq": entry.seq, "hash": entry.hash})
 
@@ -165,26 +256,13 @@ def _entry(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: Custom
     if terms.full is not None:
         raise terms.full
     verified = terms.verify == "inline"
-    entry = seal_entry(
-        LedgerEntry(
-            id="",
-            scope=scope,
-            customer=delta.customer,
-            seq=customer.seq + 1,
-            amount=delta.amount,
-            reason=delta.reason,
-            reference=delta.reference,
-            metadata=delta.metadata,
-            corrects=delta.corrects,
-            period=_open_period(delta, customer, terms),
-            booked_at=customer.now,
-            previous=customer.head,
-            hash="",
-            status=VERIFIED if verified else QUEUED,
-            failure=None,
-            verified_at=customer.now if verified else None,
-            seal="",
-        )
+    seq, head, _, _, now = customer
+    period = _open_period(delta, customer, terms)
+    name, amount, reason, reference, metadata, corrects, _ = delta
+    entry = sealed_entry(
+        (scope, name, seq + 1, amount, reason, reference, metadata, corrects, period, now, head),
+        VERIFIED if verified else QUEUED,
+        now if verified else None,
     )
     failure = terms.rule(entry) if verified else None
     if failure is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from onceward._core.errors import RequestInvalid
 from onceward._core.operation import to_datetime
@@ -13,6 +14,7 @@ from onceward._core.operation import to_datetime
 _SPELLED = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])", re.ASCII)
 
 
+@lru_cache(maxsize=64)  # The entries of a batch are of one instant.
 def period_at(micros: int) -> str:
     """The period that an instant is in."""
     return to_datetime(micros).strftime("%Y-%m")

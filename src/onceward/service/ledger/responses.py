@@ -5,6 +5,7 @@ From rows of the ledger to its responses.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from onceward._core.operation import to_datetime
@@ -124,6 +125,7 @@ def gaps(customer: str, found: LedgerGaps) -> wire.GapsResponse:
     return wire.GapsResponse(customer, found.last_seq, [wire.GapRange(*gap) for gap in found.gaps])
 
 
+@lru_cache(maxsize=64)  # The entries of a batch are of one instant.
 def when(micros: int) -> str:
     """An instant."""
     return to_datetime(micros).isoformat()

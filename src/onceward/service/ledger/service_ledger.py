@@ -53,6 +53,6 @@ async def verify_forever(ledger: AsyncLedger, *, until_none: bool = False) -> No
                 return
             pause = 0.0 if found >= BATCH else IDLE_SECONDS
         except OncewardError as error:
-            log.warning("queued deltas could not be verified, and will be later: %s", error)
+            log.warning("queued deltas could not be verified, and will be tried again: %s", error)
             pause = TROUBLED_SECONDS
         await REAL.asleep(pause)

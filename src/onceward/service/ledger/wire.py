@@ -15,7 +15,7 @@ from onceward.protocol.limits import BATCH_MAX, CUSTOMER_CHARACTERS_MAX, CUSTOME
 Amount = Annotated[
     Any,
     Meta(
-        description="not zero, at most 1,000,000,000 of either sign, at most nine decimal places; taken by its digits",
+        description="not zero, from -1,000,000,000 to 1,000,000,000, at most nine decimal places; never rounded",
         extra_json_schema={"type": ["number", "string"], "examples": [-1, "12.50"]},
     ),
 ]

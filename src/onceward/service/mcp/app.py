@@ -21,8 +21,8 @@ from onceward._core.errors import KeyInvalid, KeyMissing, OncewardError
 from onceward.agents.mcp_fields import CODE, KEY, REPLAYED
 from onceward.http.server.media_type import parse_media_type
 from onceward.service.access import Caller
-from onceward.service.mcp.api_calls import ApiAnswer, call_api
 from onceward.service.mcp.tools import ServiceTool, instructions, make_tools
+from onceward.service.web.api_calls import ApiAnswer, call_api
 from onceward.service.web.bodies import BodyIntake, refuse_debtor
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import BODY_BYTES_MAX, WITH_BODY, ApiEndpoint, strict_application
@@ -78,7 +78,7 @@ class McpApp:
 
     def contract(self) -> AppContract:
         """What is published about it. A tool's change has its key as an argument, and the API's terms."""
-        answers = ApiEndpoint("POST", PATH, cast("Any", self.serve), "Call a tool, by the Model Context Protocol.",
+        answers = ApiEndpoint("POST", PATH, cast("Any", self.serve), "Call a tool with the Model Context Protocol.",
                               refusals=WITH_BODY)  # fmt: skip
         return AppContract(GROUP, [answers], limits={"bodyBytesMax": BODY_BYTES_MAX})
 

@@ -14,12 +14,14 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from onceward._core.errors import KeyMissing
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.protocol.paths import BALANCE, database_path
+from onceward.service.web.api_calls import ApiRequest
 
 KEYS: Final = (
-    "A key names one thing that is to happen once, such as 'order-42:charge'. Choose it from what the work is about, "
-    "never at random. If you do not know whether a call went through, make the same call with the same key and the "
-    "same arguments: if it had gone through, you are given its first result, and nothing happens again. Something else "
-    "that is to happen has another key."
+    "A key names one thing that must happen only once, such as 'order-42:charge'. Make it from what the work is "
+    "about, never at random. If you do not know whether a call went through, make the same call with the same key and "
+    "the "
+    "same arguments: if it went through, you get its first result, and nothing happens again. Use a "
+    "different key for anything else."
 )
 """What a model is told of keys."""
 
@@ -33,16 +35,6 @@ def instructions(tools: Mapping[str, ServiceTool]) -> str:
 Key = Annotated[str, Meta(description="The key of this change. " + KEYS)]
 Database = Annotated[str, Meta(description="The name of the database.")]
 Params = Annotated[Raw, Meta(description="Values for the statement: a list for ?, an object for :name.")]
-
-
-class ApiRequest(NamedTuple):
-    """A call of the API."""
-
-    method: str
-    path: str
-    """As it is sent: quoted, with the query."""
-    body: dict[str, Any] | None = None
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 class QueryArguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,23 +63,25 @@ class EmitArguments(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     delta: Annotated[Raw, Meta(description="The change: a number, or its digits in a text. Not zero.")]
     reason: str
     key: Key | None = None
-    reference_id: Annotated[str, Meta(description="Your name for it: booked once, whatever the key.")] | None = None
+    reference_id: Annotated[str, Meta(description="Your name for it: it is booked once, whatever the key.")] | None = (
+        None
+    )
     metadata: Raw | UnsetType = UNSET
     corrects: Annotated[str, Meta(description="The id of the delta that this one corrects.")] | None = None
-    period: Annotated[str, Meta(description="A month such as 2026-11; without it, the current one.")] | None = None
+    period: Annotated[str, Meta(description="A month such as 2026-11; the current month by default.")] | None = None
 
 
 class DeriveArguments(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """What `derive` takes."""
 
     customer_id: str
-    period: Annotated[str, Meta(description="A month such as 2026-11; without it, the current one.")] | None = None
+    period: Annotated[str, Meta(description="A month such as 2026-11; the current month by default.")] | None = None
 
 
 class RecordsInDoubtArguments(msgspec.Struct, forbid_unknown_fields=True):
     """What `records_in_doubt` takes."""
 
-    after: Annotated[str, Meta(description="Where the page begins, as the page before says.")] | None = None
+    after: Annotated[str, Meta(description="Where to start: what the previous page ended with.")] | None = None
 
 
 class ServiceTool(NamedTuple):
@@ -143,7 +137,8 @@ def _sql_tools(only_reads: Callable[[str], bool]) -> tuple[ServiceTool, ...]:
 def _demanded(key: str | None) -> str:
     if not key:
         raise KeyMissing(
-            "this changes something, and came without a key: nothing was done. Call it with a key. " + KEYS
+            "this statement changes data, and it was called without a key, so nothing was done. Call it with a key. "
+            + KEYS
         )
     return key
 
@@ -190,7 +185,7 @@ _OTHER_TOOLS: Final = (
     ServiceTool("derive", "Show a customer's balance, derived from what was booked.", DeriveArguments, _derive,
                 read_only=True),
     ServiceTool("records_in_doubt", "Show what may or may not have happened, because it was interrupted. None of "
-                "it may be done again until a person has decided. Needs a token for admins.",
+                "it may be done again until a person has decided. Needs an admin token.",
                 RecordsInDoubtArguments, _records_in_doubt, read_only=True, shown=_those_in_doubt),
 )  # fmt: skip
 """Tools of services with and without SQL."""

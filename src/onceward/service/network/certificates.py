@@ -50,7 +50,7 @@ class Certificates:
             self.context = self._read()
         except ConfigurationError as error:
             self.failures += 1
-            words = "the certificate was not replaced, and the one before is still used: %s"
+            words = "the certificate was not replaced, and the old one is still in use: %s"
             log.error(words, error)  # noqa: TRY400 - it is no fault of the code
             return False
         self.reloads += 1
@@ -76,7 +76,7 @@ class Certificates:
 
     def _read(self) -> ssl.SSLContext:
         if self._seen[1][3] & (stat.S_IROTH | stat.S_IWOTH):
-            raise ConfigurationError(f"{self._key} can be read by everybody on this machine: chmod o-rwx {self._key}")
+            raise ConfigurationError(f"{self._key} can be read by every user of this machine: chmod o-rwx {self._key}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION

@@ -88,12 +88,12 @@ class ConnectionTable:
                 refusal = error
         if self.accounts.free(Resource.CONNECTIONS):
             self.counts["refused_address"] += 1
-            log.warning("connections are refused: %s has as many as it may have", account.owner)
+            log.warning("connections are refused: %s has reached its limit", account.owner)
             raise refusal
         self.counts["refused_total"] += 1
-        log.warning("connections are refused: there are %d, as many as there may be", len(self._open))
+        log.warning("connections are refused: %d are open, which is the limit", len(self._open))
         raise Overloaded(
-            "the service has as many connections as it can have; nothing was run. Try again soon",
+            "the service has reached its limit of connections; nothing was run. Try again soon",
             retry_after_seconds=HELD_WAIT_SECONDS,
         )
 
@@ -166,10 +166,10 @@ class ConnectionTable:
         while total > self._unsent_max and self._unread:
             longest = next(iter(self._unread))
             total -= longest.unsent_bytes()
-            self._cut_off(longest, "and too much waited")
+            self._cut_off(longest, "and too much was waiting")
 
     def _cut_off(self, connection: OpenConnection, why: str) -> None:
         self._unread.pop(connection, None)
         self.counts["readers_cut_off"] += 1
-        log.warning("a client was cut off: it did not read its response %s", why)
+        log.warning("a client was disconnected: it did not read its response %s", why)
         connection.cut_off()

@@ -100,7 +100,7 @@ class BoundedHttpProtocol(Protocol):
 
     def on_headers_complete(self) -> None:
         """A head is complete. One without a Host, or with two, is none of HTTP/1.1; h11 finds that by itself."""
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):  # type: ignore[attr-defined]
             raise ValueError("there must be one Host")
         super().on_headers_complete()  # type: ignore[misc]

@@ -120,7 +120,7 @@ class Listener:
         """Callers wait in the queue meanwhile; without a pause the event loop would do nothing but try."""
         self._connections.counts["accept_failed"] += 1
         words = "no descriptors or memory are left" if error.errno in _EXHAUSTED else "the system refused"
-        log.error("no connection can be accepted (%s: %s); the next try is in %g s", words, error, PAUSE_SECONDS)
+        log.error("no connection can be accepted (%s: %s); trying again in %g s", words, error, PAUSE_SECONDS)
         if not self._is_closed:
             self._loop.remove_reader(self._listening.socket.fileno())
             self._resume = self._loop.call_later(PAUSE_SECONDS, self._go_on)

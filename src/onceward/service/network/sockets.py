@@ -7,6 +7,7 @@ socket's queue for the next process, and nobody is refused.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -15,11 +16,13 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError
+from onceward.service.network.port_holder import find_port_holder
 
 log = logging.getLogger("onceward.service")
 
 BACKLOG = 2_048
 """Connections that wait to be accepted; uvicorn has the same default."""
+PORT_MAX = 65_535
 FIRST_DESCRIPTOR = 3
 """Where systemd puts what it hands over."""
 DESCRIPTORS_RESERVED = 128
@@ -50,8 +53,32 @@ def listen(host: str, port: int) -> ListeningSocket:
         listening.listen(BACKLOG)  # From now on callers wait instead of being refused.
     except OSError as error:
         listening.close()
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigurationError(_refusal(host, port, error)) from None
     return ListeningSocket(listening, is_handed_over=False)
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    """Why nobody can listen there, and what to type."""
+    start = f"cannot listen on {host}:{port}: "
+    if error.errno == errno.EADDRINUSE:
+        holder = find_port_holder(port)
+        who = (
+            f"{holder} is using it. Stop that"
+            if holder is not None
+            else "the port is in use. Stop the program that uses it"
+        )
+        other = port + 1 if port < PORT_MAX else 0
+        return f"{start}{who}, or choose another port: --port {other} (0 for any free port)"
+    if error.errno == errno.EACCES:
+        return (
+            f"{start}this user may not use that port. Choose one from 1024 on (--port 8600), or let systemd "
+            "pass the socket"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"{start}this machine has no such address. Use --host 127.0.0.1 (this machine only) or --host 0.0.0.0 (all)"
+        )
+    return f"{start}{error.strerror}. Choose another with --host and --port"
 
 
 def handed_over_socket(environ: MutableMapping[str, str]) -> ListeningSocket | None:
@@ -71,7 +98,7 @@ def handed_over_socket(environ: MutableMapping[str, str]) -> ListeningSocket | N
         listens = listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise ConfigurationError(
-            f"descriptor {FIRST_DESCRIPTOR}, which LISTEN_FDS announces, is no socket: {error.strerror}"
+            f"descriptor {FIRST_DESCRIPTOR}, which LISTEN_FDS announces, is not a socket: {error.strerror}"
         ) from None
     if not listens or listening.family not in (socket.AF_INET, socket.AF_INET6):
         listening.detach()  # It is not ours to close.

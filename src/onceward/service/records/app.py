@@ -52,7 +52,7 @@ PAGE_MAX = 100
 DATABASES_MAX = 100
 """Databases that are searched for one key or digest: each is a file to open."""
 DIGEST_DIGITS = 12
-WRONG_AFTER = "after is not valid: send what the page before ended with"
+WRONG_AFTER = "after is not valid: send what the previous page ended with"
 DECIDES: tuple[type[OncewardError], ...] = (AlreadySettled, IllegalMove, StoreContended, StoreFull, SealKeyMissing)
 """What a decision may be refused with."""
 ID_DIGITS = frozenset("0123456789abcdef")
@@ -175,23 +175,23 @@ class RecordsApp:
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         seconds = {"type": "number", "minimum": 0}
-        database = Parameter("database", "only of this database; * is all of them, without the service's own store",
+        database = Parameter("database", "only in this database; * means all of them, but not the service's own store",
                              {"type": "string"})  # fmt: skip
         query = (
             database,
-            Parameter("key", "only of this key; with plan, of this step", {"type": "string"}),
-            Parameter("plan", "only of this plan's step, which key names", {"type": "string"}),
-            Parameter("digest", "only records whose ids begin so, as logs show them", {"type": "string"}),
-            Parameter("order", "id; or age: the oldest first, with database", {"enum": ["id", "age"]}),
-            Parameter("older_than", "with order=age: first used longer ago than so many seconds", seconds),
+            Parameter("key", "only this key; with plan, this step", {"type": "string"}),
+            Parameter("plan", "only the step of this plan that key names", {"type": "string"}),
+            Parameter("digest", "only records whose id begins like this, as shown in logs", {"type": "string"}),
+            Parameter("order", "id, or age (oldest first; needs database)", {"enum": ["id", "age"]}),
+            Parameter("older_than", "with order=age: only those first used longer ago than this many seconds", seconds),
             Parameter(
                 "scope",
-                "a scope of this tenant; without it, the token's in the store, and all in databases",
+                "a scope of this tenant; by default the token's scope in the store, and all scopes in databases",
                 {"type": "string"},
             ),
             Parameter("unsettled", "leave settled records out", {"enum": ["true", "false"]}),
-            Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
-            Parameter("limit", "records of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            Parameter("after", "where to start: what the previous page ended with", {"type": "string"}),
+            Parameter("limit", "records per page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
         path = "/v1/records/{id}"
         return [
@@ -283,10 +283,10 @@ class RecordsApp:
         if wanted.plan is not None and wanted.key is None:
             raise RequestMalformed("plan needs key, the step's name; or leave it out")
         if wanted.key is not None and wanted.digest is not None:
-            raise RequestMalformed("key and digest name a record twice; send one of them")
+            raise RequestMalformed("key and digest both name the record; send one of them")
         digest = wanted.digest
         if digest is not None and not (DIGEST_DIGITS <= len(digest) <= 64 and set(digest) <= ID_DIGITS):
-            raise RequestMalformed(f"digest must be {DIGEST_DIGITS} to 64 hex digits, as logs show them")
+            raise RequestMalformed(f"digest must be {DIGEST_DIGITS} to 64 hex digits, as shown in logs")
         return wanted
 
     def _page(self, call: ApiCall, wanted: _Wanted) -> RecordsResponse:

@@ -86,7 +86,7 @@ class TenantSeal:
         """The keys for a tenant's scope, the one that seals first: for a process that seals for it only. Secrets."""
         tenant = tenant_of(scope)
         if tenant is None:
-            raise ConfigurationError("keys are handed out for the scopes of tenants only")
+            raise ConfigurationError("only scopes of tenants have keys")
         return self._keys_of(tenant).keys
 
     def remembered_keys(self, scope: str) -> tuple[str, ...] | None:
@@ -139,8 +139,8 @@ class TenantSeal:
             return None  # Its master key was taken out of the file. What it sealed says which key is missing.
         except Exception as error:
             raise SealBroken(
-                f"key {stored.id} in onceward_seal_keys does not open in its place: it was changed, or moved there "
-                "from another tenant. Restore the table from its backup"
+                f"key {stored.id} in onceward_seal_keys cannot be opened: it was changed, or "
+                "copied from another tenant. Restore the table from a backup"
             ) from error
 
 

@@ -29,7 +29,7 @@ from onceward._core.keys import ENVIRONMENTS
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.protocol.paths import DATABASES
-from onceward.service.access import Account, Role
+from onceward.service.access import Role
 from onceward.service.sql.database_files import (
     NAME_CHARACTERS_MAX,
     NAME_PATTERN,
@@ -196,10 +196,10 @@ class SqlApp:
                         about=one, refusals=(*KEPT, DatabaseUnknown), bounds=named),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse, about=EndpointResource.DATABASES),
-            ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
+            ApiEndpoint("PUT", path, self.create, "Make a database; sending it again is safe.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201),
                         about=one, refusals=(*KEPT, QuotaExceeded), bounds=named),
-            ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
+            ApiEndpoint("DELETE", path, self.drop, "Delete a database and the records of its keys.",
                         DropDatabaseResponse, role=Role.ADMIN, **kept),
         ]  # fmt: skip
 
@@ -243,7 +243,7 @@ class SqlApp:
                 identity=identity,
                 readonly=readonly,
                 replay_only=replay_only,
-                account=self._account(call),
+                account=call.account,
                 growth=growth,
             )
 
@@ -264,7 +264,7 @@ class SqlApp:
                 identity=identity,
                 readonly=readonly,
                 replay_only=replay_only,
-                account=self._account(call),
+                account=call.account,
                 growth=growth,
             )
 
@@ -273,7 +273,7 @@ class SqlApp:
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
         namespace, database = self._database_of(call)
-        pending = self._engine.tables(namespace, database, account=self._account(call))
+        pending = self._engine.tables(namespace, database, account=call.account)
         found = await self._of_this_environment(call, pending)
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
@@ -291,7 +291,7 @@ class SqlApp:
     async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
         namespace, database = self._database_of(call)
-        tenant, account = call.caller.tenant, self._account(call)
+        tenant, account = call.caller.tenant, call.account
 
         async def listed() -> list[DatabaseName]:
             found = [await self._engine.databases(namespace_of(one, tenant)) for one in ENVIRONMENTS]
@@ -310,13 +310,10 @@ class SqlApp:
     async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
         namespace, database = self._database_of(call)
-        dropped = await self._engine.drop(namespace, database, account=self._account(call))
+        dropped = await self._engine.drop(namespace, database, account=call.account)
         return EndpointResponse(DropDatabaseResponse(call.path("namespace"), database, dropped))
 
     # --- the tenant, the database, the key, the price ---
-
-    def _account(self, call: ApiCall) -> Account:
-        return self._authenticator.accounts.of_tenant(call.caller.tenant)
 
     def _namespace(self, call: ApiCall) -> str:
         """The engine's namespace: the caller's own tenant (`EndpointResource` sees to it), in its environment."""
@@ -356,19 +353,18 @@ class SqlApp:
         """Run within what the tenant may hold and has paid for."""
         if call.caller.role == Role.READ:
             refuse_writes(sqls, batch=isinstance(call.body, BatchRequest))
-        namespace, database = self._database_of(call)
         return await self._metering.metered(
             call.caller,
             call.usage,
             identity,
             sqls,
             lambda replay_only, growth: self._of_this_environment(call, run(replay_only, growth)),
-            operation=lambda: self._operation(namespace, database, identity),
+            operation=lambda: self._operation(call, identity),
         )
 
-    async def _operation(self, namespace: str, database: str, identity: Identity | None) -> str | None:
+    async def _operation(self, call: ApiCall, identity: Identity | None) -> str | None:
         """What a charge notes, to find the record by if whoever asks dies."""
-        return None if identity is None else await self._engine.operation(namespace, database, identity)
+        return None if identity is None else await self._engine.operation(*self._database_of(call), identity)
 
     async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
         """Await a result; if the database is in the tenant's other environment, say so."""

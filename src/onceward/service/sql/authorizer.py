@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
+from types import TracebackType
 from typing import TypeAlias
 
 from onceward.protocol.errors import SqlError, SqlKind
@@ -96,6 +96,21 @@ Names: TypeAlias = tuple[str, str, str]
 """The two names of an action and its database, empty where SQLite gives none."""
 
 
+class TenantStatement:
+    """A tenant's statement, for the length of a `with` block; whatever ends it, the connection is ours again."""
+
+    __slots__ = ("_guard", "_mode", "_verb")
+
+    def __init__(self, guard: SqlAuthorizer, mode: AuthorizerMode, verb: str) -> None:
+        self._guard, self._mode, self._verb = guard, mode, verb
+
+    def __enter__(self) -> None:
+        self._guard.begin(self._mode, self._verb)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._guard.mode = AuthorizerMode.OWN
+
+
 class SqlAuthorizer:
     """The authorizer of one connection."""
 
@@ -122,15 +137,14 @@ class SqlAuthorizer:
         """A tenant's statement as it is compiled, in words that no other mode uses."""
         return f"/*{self.mode}*/{sql}"
 
-    @contextmanager
-    def tenant(self, mode: AuthorizerMode, verb: str) -> Iterator[None]:
+    def tenant(self, mode: AuthorizerMode, verb: str) -> TenantStatement:
         """Run a tenant's statement inside."""
+        return TenantStatement(self, mode, verb)
+
+    def begin(self, mode: AuthorizerMode, verb: str) -> None:
+        """A tenant's statement begins; for `TenantStatement`."""
         self.mode, self.verb, self.refusal = mode, verb, None
         self._names, self.needs_short_values, self.needs_time = 0, False, False
-        try:
-            yield
-        finally:
-            self.mode = AuthorizerMode.OWN
 
     def authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, _inside: str | None
@@ -140,7 +154,7 @@ class SqlAuthorizer:
             return sqlite3.SQLITE_OK
         names = (first or "", second or "", database or "")
         rule = RULES.get(action)
-        refusal = rule(self, names) if rule is not None else _denied("this kind of statement is not possible here")
+        refusal = rule(self, names) if rule is not None else _denied("this kind of statement is not allowed here")
         self._names += 1
         if self._names > self._names_max:
             # SQLite compiles for as long as it takes, and nothing interrupts it: this is where one can.
@@ -195,7 +209,7 @@ def _allow(_guard: SqlAuthorizer, _names: Names) -> SqlError | None:
 
 def _never(what: str, hint: str | None = None) -> Rule:
     def rule(_guard: SqlAuthorizer, _names: Names) -> SqlError | None:
-        return _denied(f"{what} is not possible here", hint)
+        return _denied(f"{what} is not allowed here", hint)
 
     return rule
 
@@ -211,14 +225,14 @@ def _read(guard: SqlAuthorizer, names: Names) -> SqlError | None:
         if guard.verb in ("ALTER", "DROP") or (guard.verb == "CREATE" and column == "ROWID" and updates):
             return None
         return _denied(
-            f"{table} is not shown: it lists the service's tables, too",
+            f"{table} is not available: it also lists the service's own tables",
             "ask for the list of tables, or use PRAGMA table_info(your_table)",
         )
     if table.lower() in _PEEPHOLES or (table.lower().startswith("sqlite_") and table.lower() != "sqlite_sequence"):
-        return _denied(f"{table} is not possible here")
+        return _denied(f"{table} is not allowed here")
     pragma = table.lower().startswith("pragma_") and table.lower() not in TABLE_FUNCTIONS
     if pragma and (guard.verb, table) != ("ALTER", "pragma_quick_check"):
-        return _denied(f"{table} is not possible here")
+        return _denied(f"{table} is not allowed here")
     return None
 
 
@@ -227,7 +241,7 @@ def _write(guard: SqlAuthorizer, names: Names) -> SqlError | None:
     if is_own_name(table):
         return _no_such(table)
     if names[2] == "temp" and guard.verb != "ALTER":
-        return _denied("temporary tables are not possible here: requests share nothing but the database")
+        return _denied("temporary tables are not allowed here: requests share nothing but the database")
     if table.lower().startswith("sqlite_") and guard.verb not in ("CREATE", "ALTER", "DROP"):
         return _denied(f"{table} is SQLite's own")
     return guard.writes()
@@ -255,19 +269,19 @@ def _pragma(guard: SqlAuthorizer, names: Names) -> SqlError | None:
             SqlKind.NOT_IN_TRANSACTION, f"PRAGMA {pragma} has no effect inside a transaction, and is refused"
         )
     known = sorted(_LOOKS | _NUMBERS | _SETTINGS)
-    return _denied(f"PRAGMA {pragma} is not possible here", f"there are {', '.join(known)}")
+    return _denied(f"PRAGMA {pragma} is not allowed here", f"there are {', '.join(known)}")
 
 
 def _function(guard: SqlAuthorizer, names: Names) -> SqlError | None:
     function = names[1].lower()
     if function in FUNCTIONS or (function in _IN_ALTER and guard.verb == "ALTER"):
         return guard.takes_time(function) if guard.quick else None
-    return _denied(f"the function {function[:60]} is not possible here")
+    return _denied(f"the function {function[:60]} is not allowed here")
 
 
 def _reindex(guard: SqlAuthorizer, names: Names) -> SqlError | None:
     """Creating an index asks for this, too."""
-    return _schema_change(guard, names) if guard.verb == "CREATE" else _denied("REINDEX is not possible here")
+    return _schema_change(guard, names) if guard.verb == "CREATE" else _denied("REINDEX is not allowed here")
 
 
 _TEMPORARY = _never("a temporary table, view, index or trigger", "requests share nothing but the database")
@@ -302,7 +316,7 @@ RULES: dict[int, Rule] = {
     sqlite3.SQLITE_DETACH: _never("another database"),
     sqlite3.SQLITE_ALTER_TABLE: _schema_change,
     sqlite3.SQLITE_REINDEX: _reindex,
-    sqlite3.SQLITE_ANALYZE: _never("ANALYZE", "its statistics would count the service's tables, too"),
+    sqlite3.SQLITE_ANALYZE: _never("ANALYZE", "its statistics would also count the service's own tables"),
     sqlite3.SQLITE_CREATE_VTABLE: _VIRTUAL,
     sqlite3.SQLITE_DROP_VTABLE: _VIRTUAL,
     sqlite3.SQLITE_FUNCTION: _function,

@@ -23,6 +23,6 @@ def closed_error() -> SqlError:
     """What a caller is told."""
     return SqlError(
         SqlKind.READONLY,
-        "this database is closed: it is being moved to another service, or has been",
-        hint="send the request there, with the same key: what ran here is replayed there",
+        "this database is closed: it is moving, or has moved, to another service",
+        hint="send the request there, with the same key: results from here are replayed there",
     )

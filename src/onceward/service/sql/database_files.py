@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +62,7 @@ def check_name(name: str, what: str) -> str:
     raise NameInvalid(f"{shown} is not a valid name of a {what}. {NameInvalid.__doc__}")
 
 
+@lru_cache(maxsize=1_024)
 def namespace_of(environment: str, tenant: str) -> str:
     """
     A tenant's namespace in one environment. Tenants' names have more characters and lengths than namespaces.
@@ -124,12 +127,16 @@ class DatabaseFolder:
 
 def file_identity(path: Path) -> tuple[int, int] | None:
     """Which file stands at a path now; None if there is none. A link is none of ours."""
-    if path.is_symlink() or path.parent.is_symlink():
-        raise StoreUnavailable(f"{path.name} is, or lies behind, a symbolic link; databases are plain files")
+    found = None
     try:
-        found = path.stat()
+        is_link = stat.S_ISLNK(os.lstat(path.parent).st_mode)
+        if not is_link:
+            found = os.lstat(path)
+            is_link = stat.S_ISLNK(found.st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if is_link or found is None:
+        raise StoreUnavailable(f"{path.name} is, or lies behind, a symbolic link; databases are plain files")
     return found.st_dev, found.st_ino
 
 

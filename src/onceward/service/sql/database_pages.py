@@ -48,10 +48,10 @@ class DatabasePages:
 
     def full(self, statement: int | None = None) -> SqlError:
         """The error for a request that needs more; `statement` is the one of its batch."""
-        message, hint = "the database is full", "delete rows; the database has a largest size"
+        message, hint = "the database is full", "delete rows; the database has reached its size limit"
         if self._growth is not None:
-            message = f"the quota is full: this needs more room than the {self._growth} bytes that are left of it"
-            hint = "delete rows, or have the quota raised"
+            message = f"the quota is used up: this needs more than the {self._growth} bytes that are left"
+            hint = "delete rows, or ask for a higher quota"
         error = SqlError(SqlKind.FULL, f"{message}. Nothing was written", hint=hint)
         error.statement = statement
         return error

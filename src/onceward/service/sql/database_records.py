@@ -156,7 +156,7 @@ class DatabaseRecords:
                 if table is None:
                     return None
                 if table[0] != "table" or table[1].upper().startswith("CREATE VIRTUAL"):
-                    raise StoreUnavailable(f"{path.name} has something else in the place of its records")
+                    raise StoreUnavailable(f"{path.name} has something else where its records should be")
                 if schema.checked_version(schema.version_of(cursor)) < schema.LATEST:
                     _show_as_latest(cursor)
                 return ask(cursor, self._environment.wall_us())
@@ -200,7 +200,7 @@ def parse_place(after: str) -> tuple[DatabaseName, bytes]:
         return DatabaseName("", ""), b""
     found = _PLACE.fullmatch(after)
     if found is None:
-        raise RequestInvalid("after is not valid: send what the page before ended with")
+        raise RequestInvalid("after is not valid: send what the previous page ended with")
     return DatabaseName(found[1], found[2]), bytes.fromhex(found[3])
 
 
@@ -215,5 +215,5 @@ def parse_age(after: str) -> tuple[int, bytes]:
         return -1, b""
     found = _AGE.fullmatch(after)
     if found is None:
-        raise RequestInvalid("after is not valid: send what the page before ended with")
+        raise RequestInvalid("after is not valid: send what the previous page ended with")
     return int(found[1]), bytes.fromhex(found[2])

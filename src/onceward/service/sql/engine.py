@@ -187,9 +187,9 @@ class SqliteEngine:
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
         `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
-        options = {"about": about, "replay_only": replay_only, "growth": growth}
+        options = {"identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only}
         asked = AskedDatabase(namespace, database, account)
-        return SqlResult(*await self._answer(asked, [(sql, params)], identity, readonly=readonly, **options))
+        return SqlResult(*await self._answer(asked, [(sql, params)], {**options, "growth": growth}))
 
     async def batch(
         self,
@@ -205,9 +205,9 @@ class SqliteEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
-        asked = AskedDatabase(namespace, database, account)
-        return SqlBatchResult(*await self._answer(asked, list(statements), identity, readonly=readonly, **options))
+        options = {"identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only}
+        asked, options = AskedDatabase(namespace, database, account), {**options, "growth": growth, "batch": True}
+        return SqlBatchResult(*await self._answer(asked, list(statements), options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
@@ -281,35 +281,26 @@ class SqliteEngine:
         self,
         asked: AskedDatabase,
         statements: list[SqlStatement | tuple[str, Params] | str],
-        identity: Identity | None,
-        *,
-        readonly: bool,
-        **options: Any,
+        options: dict[str, Any],
     ) -> tuple[dict[str, Any], bool, SqlCost]:
         """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
-        options = {**options, "identity": identity, "readonly": readonly}
         try:
-            request = await self._checked(statements, **options)
+            if sum(map(_characters, statements)) <= READ_AT_ONCE_CHARACTERS:
+                request = build_request(statements, self._limits, **options)
+            else:  # In a thread, so that the others are not held up.
+                work = partial(build_request, statements, self._limits, **options)
+                request = await asyncio.get_running_loop().run_in_executor(None, work)
         except SqlError as refusal:
             unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options)
             perform = partial(self._perform, asked)
+            identity, readonly = options["identity"], options["readonly"]
             return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
         return await self._perform(asked, request)
-
-    async def _checked(
-        self, statements: Iterable[SqlStatement | tuple[str, Params] | str], **options: Any
-    ) -> SqlRequest:
-        """Check a request; a long one in a thread, so that the others are not held up."""
-        taken = list(statements)
-        work = partial(build_request, taken, self._limits, **options)
-        if sum(map(_characters, taken)) <= READ_AT_ONCE_CHARACTERS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
         """The document, whether it is a replay, and what it has cost."""
         tried = NO_COST
-        if request.reads or (request.readonly and request.identity is None):
+        if request.identity is None and (request.readonly or request.reads):
             try:
                 done, cost = await self._ask(asked, "group", request, mode="read")
             except SqlError as error:
@@ -388,6 +379,8 @@ def _characters(statement: SqlStatement | tuple[str, Params] | str) -> int:
         return len(statement)
     sql, params = statement
     values: Iterable[Any] = ()
-    if isinstance(params, Mapping | list | tuple):  # Anything else is refused by `build_request`.
-        values = params.values() if isinstance(params, Mapping) else params
-    return len(str(sql)) + sum(len(one) if isinstance(one, str | bytes) else 1 for one in values)
+    if isinstance(params, list | tuple):
+        values = params
+    elif isinstance(params, Mapping):  # Anything else is refused by `build_request`.
+        values = params.values()
+    return len(str(sql)) + sum([len(one) if isinstance(one, str | bytes) else 1 for one in values])

@@ -11,8 +11,8 @@ wrong (a first request whose client has gone), the database still decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Hashable
+from types import TracebackType
 
 from onceward._core.errors import InFlight
 from onceward.runtime.environment import REAL, Environment
@@ -27,24 +27,28 @@ class RunningKeys:
     def __init__(self, wait_seconds: float, environment: Environment = REAL) -> None:
         self._wait_seconds = wait_seconds
         self._environment = environment
-        self._running: dict[Hashable, _Running] = {}
+        self._running: dict[Hashable, RunningKey] = {}
 
-    @asynccontextmanager
-    async def hold(self, key: Hashable | None) -> AsyncIterator[None]:
+    def hold(self, key: Hashable | None) -> KeyHold:
         """
         Hold a key for the length of a block; None is no key. `InFlight`, if somebody else holds it for too long.
 
         Whoever waited for a request that ended well goes on beside the others who did: all of them only replay.
         """
+        return KeyHold(self, key)
+
+    async def begin(self, key: Hashable | None) -> RunningKey | None:
+        """Hold a key, if it is one that nobody else holds, once nobody does; for `KeyHold`."""
         if key is None or (key in self._running and await self._ended_well(key)):
-            yield
-            return
-        held = self._running[key] = _Running()
-        try:
-            yield
-            held.well = True
-        finally:
-            del self._running[key]
+            return None
+        held = self._running[key] = RunningKey(key)
+        return held
+
+    def end(self, held: RunningKey, *, well: bool) -> None:
+        """Nobody holds it any more; for `KeyHold`."""
+        held.well = well
+        del self._running[held.key]
+        if held.ended is not None:
             held.ended.set()
 
     async def _ended_well(self, key: Hashable) -> bool:
@@ -54,17 +58,41 @@ class RunningKeys:
             left = until - self._environment.monotonic()
             if self._wait_seconds <= 0 or left <= 0:
                 raise InFlight(retry_after_seconds=AGAIN_SECONDS)
+            if first.ended is None:
+                first.ended = asyncio.Event()
             await self._environment.await_event(first.ended, left)
             if first.well:
                 return True
         return False
 
 
-class _Running:
+class RunningKey:
     """A request under way."""
 
-    __slots__ = ("ended", "well")
+    __slots__ = ("ended", "key", "well")
 
-    def __init__(self) -> None:
-        self.ended = asyncio.Event()
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.ended: asyncio.Event | None = None
+        """Made by the first who waits for it: most of the time nobody does."""
         self.well = False
+
+
+class KeyHold:
+    """A key that is held for the length of an `async with` block."""
+
+    __slots__ = ("_held", "_key", "_keys")
+
+    def __init__(self, keys: RunningKeys, key: Hashable | None) -> None:
+        self._keys = keys
+        self._key = key
+        self._held: RunningKey | None = None
+
+    async def __aenter__(self) -> None:
+        self._held = await self._keys.begin(self._key)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._held is not None:
+            self._keys.end(self._held, well=kind is None)

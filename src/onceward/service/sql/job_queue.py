@@ -103,7 +103,8 @@ class JobQueue:
     """
     Jobs that wait for the workers of one kind.
 
-    `seconds` of processor time are reserved for a turn. In a `serial` queue a tenant has one turn at a time. `writing`
+    `seconds` of processor time are reserved for a turn. In a `serial` queue a tenant has one turn at a time; in a
+    `shared` one several workers serve a database, and a turn leaves them half of what waits. `writing`
     is the set of databases that are being written now, by whichever worker, and is shared by all queues: nobody else
     writes them meanwhile.
     """
@@ -117,7 +118,9 @@ class JobQueue:
         writing: set[str] | None = None,
         seconds: float = 0.1,
         serial: bool = False,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._limits = limits
         self._environment = environment
         self._loads = loads or TenantLoads(environment.monotonic)
@@ -126,6 +129,8 @@ class JobQueue:
         self._serial = serial
         self._lines: OrderedDict[str, TenantLine] = OrderedDict()
         self._busy: set[str] = set()
+        self._idle = 0
+        """Workers with nothing to do: each takes a job as soon as the loop comes to it, so that one does not wait."""
         self._changed = asyncio.Event()
         self._starting = 0
         self._looked_at = environment.monotonic()
@@ -137,7 +142,7 @@ class JobQueue:
         """Add a job at the end; refused if its database's line is full, or its tenant would wait for too long."""
         line = self._line_of(job)
         waiting = line.databases.get(job.line, ())
-        if len(waiting) >= self._limits.queue_length:
+        if len(waiting) >= self._limits.queue_length + self._idle:
             raise line_full(len(waiting))
         if job.account is not None and job.account.cpu_wait(self._seconds) > self._limits.queue_seconds:
             raise no_processor_time(job.account, self._seconds)
@@ -175,10 +180,14 @@ class JobQueue:
             turn = self._next(most)
             if turn is not None:
                 return turn
-            if self._lines:
-                await self._environment.await_event(self._changed, LOOK_SECONDS)
-            else:
-                await self._changed.wait()
+            self._idle += 1
+            try:
+                if self._lines:
+                    await self._environment.await_event(self._changed, LOOK_SECONDS)
+                else:
+                    await self._changed.wait()
+            finally:
+                self._idle -= 1
 
     async def wait_for_work(self) -> None:
         """Until there is a job that no worker has taken at once, and that none is being started for."""
@@ -204,12 +213,13 @@ class JobQueue:
         if turn.reserved is not None:
             turn.reserved.settle(cpu_seconds)
         self._busy.discard(turn.tenant)
-        self._writing.difference_update(job.path for job in turn.jobs if job.mode == "write")
-        self._changed.set()
+        self._writing.difference_update([job.path for job in turn.jobs if job.mode == "write"])
+        self.wake()
 
     def wake(self) -> None:
-        """Something has changed elsewhere: look again."""
-        self._changed.set()
+        """Something has changed elsewhere: look again, if anybody waits."""
+        if self._lines:
+            self._changed.set()
 
     def clear(self) -> list[WorkerJob]:
         """Take out everything."""
@@ -259,6 +269,8 @@ class JobQueue:
                 running.give_back()
                 return None
         waiting = line.databases.pop(place)
+        if self._shared:
+            most = min(most, (len(waiting) + 1) // 2)
         turn.jobs = _together(waiting, most)
         if waiting:
             line.databases[place] = waiting  # At the end: the tenant's other databases first.
@@ -266,7 +278,7 @@ class JobQueue:
         if not line.databases:
             del self._lines[line.tenant]
         self._busy.add(line.tenant)
-        self._writing.update(job.path for job in turn.jobs if job.mode == "write")
+        self._writing.update([job.path for job in turn.jobs if job.mode == "write"])
         if not turn.jobs:
             self.finished(turn, 0.0)
             return self._turn(line, most) if line.databases else None

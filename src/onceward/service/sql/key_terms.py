@@ -26,6 +26,7 @@ def key_options(terms: Mapping[str, Any]) -> dict[str, Any]:
     unknown = terms.keys() - KeyTerms.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
-            f"{', '.join(sorted(unknown))} is not an option of keys; there are retain, tombstone, after_expiry"
+            f"{', '.join(sorted(unknown))} is not an option for keys; the options are retain, tombstone and "
+            f"after_expiry"
         )
     return dict(terms)

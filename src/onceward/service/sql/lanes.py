@@ -14,6 +14,7 @@ lane, all others follow it there, in order.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from typing import Any
 from zlib import crc32
 
 from onceward._core.errors import OncewardError
@@ -42,7 +43,7 @@ class Lanes:
         self._slice = limits.slice_seconds
         quick = 2 * limits.slice_seconds  # The last request of a group may begin when the group's time is almost over.
         self.writes = [self._queue(limits, quick) for _ in range(writers)]
-        self.reads = self._queue(limits, quick)
+        self.reads = self._queue(limits, quick, shared=True)
         self.slow = self._queue(limits, limits.statement_seconds, serial=True)
 
     @property
@@ -79,6 +80,9 @@ class Lanes:
             return
         if slow:
             self._note_slow(first)
+        if first.mode == "read":
+            queue.put_back(jobs[1:])  # Reads are in no order: the others have done nothing.
+            jobs = jobs[:1]
         for job in [*jobs, *self._waiting_elsewhere(first)]:
             job.queued_at = self._environment.monotonic()
             self._put_slow(job)
@@ -111,10 +115,9 @@ class Lanes:
         if queue is not self.slow:
             self.loads.add(job.tenant, KILLED)
 
-    def _queue(self, limits: Limits, seconds: float, *, serial: bool = False) -> JobQueue:
-        return JobQueue(
-            limits, self._environment, loads=self.loads, writing=self._writing, seconds=seconds, serial=serial
-        )
+    def _queue(self, limits: Limits, seconds: float, *, serial: bool = False, shared: bool = False) -> JobQueue:
+        common: dict[str, Any] = {"loads": self.loads, "writing": self._writing}
+        return JobQueue(limits, self._environment, **common, seconds=seconds, serial=serial, shared=shared)
 
     def _quick_queue(self, job: WorkerJob) -> JobQueue:
         if job.mode == "read":

@@ -126,3 +126,4 @@ PUBLISHED = {
 """Limits that a caller can see coming, and their names in the published contract."""
 
 DEFAULT_LIMITS = Limits()
+"""The limits of a tenant for whom nothing else is set."""

@@ -31,7 +31,7 @@ from onceward.service.sql.worker_errors import NotReplayed
 
 NEW_DATABASE_BYTES = 32_768
 """What a database takes before anything is in it: the tables of its keys. It counts until the files are counted."""
-QUOTA_FULL = "the quota is full"
+QUOTA_FULL = "the quota is used up"
 """How an engine begins to say that a request needs more than it may grow by."""
 
 Run: TypeAlias = Callable[[bool, int | None], Awaitable[Any]]
@@ -102,7 +102,7 @@ class Metering:
         if databases > most:
             raise QuotaExceeded(
                 f"this tenant has {databases - 1} of the {most} databases that it may have, in both environments "
-                "together; nothing was made. Delete one, or have the quota raised (onceward tenant quota --databases)",
+                "together; nothing was made. Delete one, or ask for a higher quota (onceward tenant quota --databases)",
                 limit=most,
                 held=databases - 1,
             )
@@ -200,7 +200,7 @@ class Metering:
 def _no_room(room: Room) -> QuotaExceeded:
     return QuotaExceeded(
         f"the quota of this tenant leaves {room.bytes_left} bytes, and this needs more; nothing was written. Delete "
-        "rows or databases that are not needed, or have the quota raised (onceward tenant quota), then send it again "
+        "rows or databases that are not needed, or ask for a higher quota (onceward tenant quota), then send it again "
         "with the same key",
         limit=room.bytes_left,
     )

@@ -23,12 +23,15 @@ _BUSY_SECONDS = 1.0
 
 def operation_name(namespace: str, database: str, identity: Identity) -> str:
     """What a charge notes of an operation: where its record is, without the key itself."""
+    return f"{namespace}/{database}/{record_id_of(identity).hex()}"
+
+
+def record_id_of(identity: Identity) -> bytes:
+    """The id of the record of a request."""
     environment = identity.scope.partition(":")[0]
     if isinstance(identity, Keyed):
-        id = record_id(KEY, identity.scope, environment_key(environment, identity.key))
-    else:
-        id = record_id(STEP, identity.scope, environment_key(environment, identity.plan), identity.step)
-    return f"{namespace}/{database}/{id.hex()}"
+        return record_id(KEY, identity.scope, environment_key(environment, identity.key))
+    return record_id(STEP, identity.scope, environment_key(environment, identity.plan), identity.step)
 
 
 def find_ran(root: Path, operations: Sequence[str], environment: Environment = REAL) -> dict[str, float]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from onceward._core.canonical import canonical, canonical_texts
 from onceward._core.display_text import json_kind
+from onceward._core.errors import RequestInvalid
+from onceward._core.fingerprint import fingerprint_canonical, fingerprint_form
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.protocol.sql_values import Value, blob_to_json, json_text, to_sqlite
 from onceward.service.sql.costs import NO_COST, SqlCost
@@ -22,6 +26,12 @@ from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
 
+
+_REMEMBERED_CHARACTERS = 2_000
+"""Of a statement the form of which is kept: two megabytes in all, at most."""
+_TEXTS = frozenset((str, type(None)))
+_FORM_AFTER = b"]]}"
+"""How the canonical form of a request with one statement ends, behind its parameters."""
 
 Dialect: TypeAlias = Callable[[str, Params], Any]
 """Makes plain data of the parameters of a statement."""
@@ -50,6 +60,7 @@ class Step(NamedTuple):
 
 
 Identity: TypeAlias = Keyed | Step
+"""What makes two requests the same: a key, or a step of a plan."""
 
 
 class SqlRequest(NamedTuple):
@@ -82,9 +93,29 @@ class SqlRequest(NamedTuple):
         statements = [(sql, in_one_form(params)) for sql, params in self.statements]
         return {"statements": statements, "batch": self.batch, "about": self.about}
 
+    def fingerprint(self) -> bytes:
+        """The fingerprint of these fields. Of one statement with texts as parameters, only those are looked at anew."""
+        if len(self.statements) == 1 and not self.batch and self.about is None:
+            sql, params = self.statements[0]
+            if type(params) is list and len(sql) <= _REMEMBERED_CHARACTERS and _TEXTS.issuperset(map(type, params)):
+                try:
+                    return fingerprint_form(_form_before(sql) + canonical_texts(params) + _FORM_AFTER)
+                except RequestInvalid:
+                    pass  # Below, it is said where.
+        return fingerprint_canonical(self.fingerprint_fields())
+
     def document(self) -> dict[str, Any]:
         """As plain data, for a worker."""
-        return {**self._asdict(), "kind": type(self.identity).__name__}
+        return {
+            "statements": self.statements,
+            "identity": self.identity,
+            "readonly": self.readonly,
+            "batch": self.batch,
+            "about": self.about,
+            "replay_only": self.replay_only,
+            "growth": self.growth,
+            "kind": type(self.identity).__name__,
+        }
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
@@ -93,6 +124,13 @@ class SqlRequest(NamedTuple):
         kind = kinds.get(document.pop("kind"))
         identity = kind(*document.pop("identity")) if kind is not None else document.pop("identity")
         return cls(**document, identity=identity)
+
+
+@lru_cache(maxsize=500)
+def _form_before(sql: str) -> bytes:
+    """The canonical form of a request with one statement, up to its parameters."""
+    form = canonical(SqlRequest(((sql, []),)).fingerprint_fields())
+    return form.removesuffix(b"[]" + _FORM_AFTER)
 
 
 def is_read_only(reading: ParsedStatement) -> bool:
@@ -117,25 +155,28 @@ def build_request(
 
     `dialect` makes plain data of a statement's parameters, and refuses those that do not fit it: SQLite's, unless said.
     """
-    try:
-        plain = _checked(tuple(statements), limits, dialect, batch=batch)
-    except SqlError as error:
-        error.began = False
-        raise
+    plain = check_statements(tuple(statements), limits, dialect, batch)
     return SqlRequest(plain, identity, readonly, batch, about, replay_only, growth)
 
 
+def check_statements(
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...], limits: Limits, dialect: Dialect | None, batch: bool
+) -> tuple[tuple[str, Any], ...]:
+    """Statements with their parameters in plain form; `SqlError` as for `build_request`."""
+    try:
+        return _checked(taken, limits, dialect, batch)
+    except SqlError as error:
+        error.began = False
+        raise
+
+
 def _checked(
-    taken: tuple[SqlStatement | tuple[str, Params] | str, ...],
-    limits: Limits,
-    dialect: Dialect | None,
-    *,
-    batch: bool,
+    taken: tuple[SqlStatement | tuple[str, Params] | str, ...], limits: Limits, dialect: Dialect | None, batch: bool
 ) -> tuple[tuple[str, Any], ...]:
     if not taken or len(taken) > limits.statements:
         raise SqlError(
             SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
-            f"the batch has {len(taken)} statements, and 1 to {limits.statements} are taken",
+            f"the batch has {len(taken)} statements; send 1 to {limits.statements}",
             hint="send it in parts, each with a key of its own",
         )
     plain = []
@@ -146,10 +187,31 @@ def _checked(
             if batch:
                 error.statement = number
             raise
+    if sum(map(_size_most, plain)) <= limits.request_bytes:
+        return tuple(plain)
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
-        raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
+        raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and the limit is {limits.request_bytes}")
     return tuple(plain)
+
+
+def _size_most(plain: tuple[str, Any]) -> int:
+    """What a statement takes as JSON at most: six characters for each of a text's, thirty for a number or a sign."""
+    sql, params = plain
+    names = "".join(params) if isinstance(params, dict) else ""
+    texts = params.values() if isinstance(params, dict) else params
+    return 6 * (len(sql) + len(names)) + sum([_value_most(value) for value in texts]) + 30 * (len(params) + 1)
+
+
+def _value_most(value: Any) -> int:
+    if isinstance(value, str):
+        return 6 * len(value)
+    is_short = value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64)
+    return 0 if is_short else _UNKNOWN
+
+
+_UNKNOWN = 1 << 60
+"""More than anybody may send: then it is counted."""
 
 
 def _plain(
@@ -160,39 +222,37 @@ def _plain(
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
         raise SqlError(SqlKind.SYNTAX, f"a statement must be text, not {json_kind(sql)}")
-    if len(sql) > limits.sql_bytes or len(sql.encode("utf-8", "replace")) > limits.sql_bytes:
+    plainly = sql.isascii()
+    if len(sql) > limits.sql_bytes or (not plainly and len(sql.encode("utf-8", "replace")) > limits.sql_bytes):
         raise SqlError(
             SqlKind.TOO_LARGE,
             f"the statement has more than {limits.sql_bytes} bytes",
             hint="put values into parameters, or send it in parts",
         )
-    if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
-        raise SqlError(SqlKind.SYNTAX, "the statement has half of a surrogate pair in it", hint="send valid Unicode")
+    if not plainly and any("\ud800" <= character <= "\udfff" for character in sql):
+        raise SqlError(SqlKind.SYNTAX, "the statement contains half of a surrogate pair", hint="send valid Unicode")
     _check_params(params, limits)
     return sql, dialect(sql, params) if dialect is not None else _plain_params(parse_statement(sql), params)
 
 
 def _check_params(params: Any, limits: Limits) -> None:
-    match params:
-        case None:
-            return
-        case list() | tuple() | Mapping():
-            pass
-        case _:
-            raise SqlError(
-                SqlKind.WRONG_PARAMS,
-                f"parameters must be a list for ?, or an object for :name, not {json_kind(params)}",
-            )
+    if params is None:
+        return
+    if type(params) is not list and not isinstance(params, list | tuple | Mapping):
+        raise SqlError(
+            SqlKind.WRONG_PARAMS,
+            f"parameters must be a list for ?, or an object for :name, not {json_kind(params)}",
+        )
     if len(params) > limits.parameters:
         raise SqlError(
             SqlKind.TOO_MANY_PARAMS,
-            f"there are {len(params)} parameters, and at most {limits.parameters} are taken",
+            f"there are {len(params)} parameters, and the limit is {limits.parameters}",
             hint="send it in parts",
         )
 
 
 def _plain_params(reading: ParsedStatement, params: Params) -> Any:
-    if isinstance(params, Mapping):
+    if type(params) is not list and isinstance(params, Mapping):
         return _named(reading, params)
     if reading.names:
         raise SqlError(
@@ -217,14 +277,16 @@ def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any
 
 def as_sent(_: str, params: Params) -> Any:
     """Parameters as they came, whether or not any database could take them."""
+    if type(params) is list:  # Most are, and to ask for a mapping takes longer.
+        return params.copy()
     return dict(sorted(params.items())) if isinstance(params, Mapping) else list(params or ())
 
 
 def in_one_form(params: Any) -> Any:
     """Parameters in the form that SQLite takes them in, so that a fingerprint does not depend on the database."""
-    if isinstance(params, Mapping):
+    if type(params) is not list and isinstance(params, Mapping):
         return {name: _one_form(value) for name, value in params.items()}
-    return [_one_form(value) for value in params]
+    return [value if type(value) is str else _one_form(value) for value in params]
 
 
 def _one_form(value: Any) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -129,12 +129,15 @@ class Session:
         """
         mode = AuthorizerMode.READ if request.readonly else AuthorizerMode.WRITE
         began = self._environment.monotonic()
-        with self._in_time():
+        try:
+            self._begin_time()
             room = _Room(self.limits)
             if not request.batch:
                 sql, params = request.statements[0]
                 return self._timed(self._one(sql, params, mode, room), began)
             return self._timed(self._batch(request.statements, mode, room), began)
+        finally:
+            self._end_time()
 
     def refuse_writes(self, request: SqlRequest) -> None:
         """
@@ -161,21 +164,24 @@ class Session:
 
     def look(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do something of the engine's own that reads, under the same deadline."""
-        with self._in_time():
-            try:
-                return action(self.connection)
-            except DRIVER_ERRORS as error:
-                raise self._meaning(error) from error
-
-    @contextmanager
-    def _in_time(self) -> Iterator[None]:
-        self._deadline = self._clock() + self._seconds
-        watched = nullcontext() if self._timer is None else self._timer.watching(self.connection, self._deadline)
         try:
-            with watched:
-                yield
+            self._begin_time()
+            return action(self.connection)
+        except DRIVER_ERRORS as error:
+            raise self._meaning(error) from error
         finally:
-            self._deadline = NEVER
+            self._end_time()
+
+    def _begin_time(self) -> None:
+        """From here on a deadline counts. Call `_end_time`, whatever happens."""
+        self._deadline = self._clock() + self._seconds
+        if self._timer is not None:
+            self._timer.begin(self.connection, self._deadline)
+
+    def _end_time(self) -> None:
+        if self._timer is not None:
+            self._timer.end()
+        self._deadline = NEVER
 
     def _meaning(self, error: BaseException, *, short_values: bool = False) -> OncewardError:
         """The error to raise for one of the driver's."""

@@ -41,7 +41,7 @@ _SMALLER = "make it smaller, or send it in parts"
 BY_CODE: dict[int, SqliteErrorRule] = {
     sqlite3.SQLITE_TOOBIG: _rule("", SqlKind.TOO_LARGE, _SMALLER),
     sqlite3.SQLITE_INTERRUPT: _rule("", SqlKind.TIMEOUT, "make it cheaper: an index, a LIMIT, fewer rows at a time"),
-    sqlite3.SQLITE_FULL: _rule("", SqlKind.FULL, "delete rows; the database has a largest size"),
+    sqlite3.SQLITE_FULL: _rule("", SqlKind.FULL, "delete rows; the database has reached its size limit"),
     sqlite3.SQLITE_BUSY: _rule("", SqlKind.LOCKED, "send it again, with the same key"),
     sqlite3.SQLITE_LOCKED: _rule("", SqlKind.LOCKED, "send it again, with the same key"),
     sqlite3.SQLITE_READONLY: _rule("", SqlKind.READONLY),
@@ -90,7 +90,7 @@ BY_MESSAGE: tuple[SqliteErrorRule, ...] = (
         SqlKind.DENIED,
     ),
     _rule(r"^object name reserved for internal use", SqlKind.DENIED, "names that begin with sqlite_ are SQLite's own"),
-    _rule(r"^Could not decode to UTF-8", SqlKind.TYPE, "it is no valid text: select CAST(... AS BLOB)"),
+    _rule(r"^Could not decode to UTF-8", SqlKind.TYPE, "it is not valid text: select CAST(... AS BLOB)"),
 )
 """By message, where the code says no more than SQLITE_ERROR or SQLITE_CONSTRAINT."""
 

@@ -27,6 +27,7 @@ def check_sqlite_version(version: tuple[int, ...] = sqlite3.sqlite_version_info)
     shown, least = (".".join(map(str, one)) for one in (version, LEAST))
     why = "has a known fault that any SQL can use" if version in REFUSED else f"is older than {least}"
     raise ConfigurationError(
-        f"SQLite {shown} {why}, and does not run other people's SQL here. Update the library libsqlite3 that Python "
+        f"SQLite {shown} {why}, and cannot be used to run other people's SQL. Update the library libsqlite3 that "
+        f"Python "
         f"uses, or use a Python that comes with a newer one ({least} or later, and not 3.43.0 or 3.43.1)"
     )

@@ -111,7 +111,7 @@ def _refuse(words: list[str], bare: str) -> None:
     if first == "VACUUM":
         raise SqlError(SqlKind.NOT_IN_TRANSACTION, "VACUUM cannot run inside a transaction, and every request is one")
     if first in ("ATTACH", "DETACH"):
-        raise SqlError(SqlKind.DENIED, f"{first}: a request sees its own database and no other")
+        raise SqlError(SqlKind.DENIED, f"{first}: a request can use only its own database")
     if first == "EXPLAIN" and words[1:3] != ["QUERY", "PLAN"]:
         raise SqlError(SqlKind.DENIED, "EXPLAIN is not allowed", hint="use EXPLAIN QUERY PLAN")
     if _ROLLBACK.search(bare):

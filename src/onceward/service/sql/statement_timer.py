@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from onceward.runtime.environment import Environment
 
@@ -29,17 +28,17 @@ class StatementTimer:
         self._begun = threading.Event()
         threading.Thread(target=self._look, name="onceward-statement-timer", daemon=True).start()
 
-    @contextmanager
-    def watching(self, connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
-        """Interrupt what runs inside, once the clock is past the deadline. Never what comes after."""
+    def begin(self, connection: sqlite3.Connection, deadline: float) -> None:
+        """Interrupt what runs on this connection, once the clock is past the deadline, until `end`."""
         with self._guard:
             self._watched = connection, deadline
-            self._begun.set()
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._watched = None
+            if not self._begun.is_set():
+                self._begun.set()
+
+    def end(self) -> None:
+        """It has ended: what comes after is never interrupted."""
+        with self._guard:
+            self._watched = None
 
     def _look(self) -> None:
         while True:

@@ -25,8 +25,8 @@ def no_processor_time(account: Account, needed: float) -> OncewardError:
     """The tenant has used up its processor time."""
     wait = account.cpu_wait(needed)
     return account.refusal(
-        f"this tenant has used up its processor time: there is enough for this again in {wait:.1f} s. Nothing was "
-        "run; send it again then, with the same key, and make statements cheaper: an index, a LIMIT",
+        "this tenant has used up its processor time. Nothing was run; send it again "
+        f"in {wait:.1f} s, with the same key, and make statements cheaper: an index, a LIMIT",
         wait,
     )
 

@@ -141,8 +141,8 @@ class DatabaseWriter:
         if growth is not None and growth < NEW_DATABASE_BYTES:
             raise SqlError(
                 SqlKind.FULL,
-                f"the quota is full: a new database needs {NEW_DATABASE_BYTES} bytes, and {growth} are left of it",
-                hint="drop a database, delete rows, or have the quota raised",
+                f"the quota is used up: a new database needs {NEW_DATABASE_BYTES} bytes, and {growth} are left",
+                hint="drop a database, delete rows, or ask for a higher quota",
             )
         self.databases.close(path)
         create_file(path)
@@ -162,12 +162,23 @@ class DatabaseReader:
         limits, timed = settings.limits, settings.timed
         self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits, **timed))
         self._meter = meter
+        self._clock = timed["timer"].clock
+        self._group_seconds = limits.slice_seconds if timed["quick"] else math.inf
 
     def group(self, path: Path, requests: list[SqlRequest], seal: dict[str, Any] | None = None) -> list[RequestOutcome]:
-        """Run requests one after the other. No record is read, so nothing is opened."""
+        """
+        Run requests one after the other. No record is read, so nothing is opened.
+
+        A group has its time, like a request: when that is over, or a request has used up its slice, the others are
+        `NotRun`, and have their turn later.
+        """
         database = self.databases.get(path)
-        outcomes = []
+        outcomes: list[RequestOutcome] = []
+        until = self._clock() + self._group_seconds
         for number, request in enumerate(requests):
+            if outcomes and (self._clock() > until or isinstance(outcomes[-1], SliceUsed | NotRun)):
+                outcomes.append(NotRun())
+                continue
             self._meter.at(number)
             outcomes.append(database.perform(request))
         self._meter.group_ended()

@@ -30,7 +30,9 @@ def packed(text: str) -> bytes:
     """A frame with this JSON text."""
     data = text.encode()
     if len(data) > FRAME_MAX:
-        raise StoreUnavailable(f"the request is too large for a worker: {len(data)} bytes, and {FRAME_MAX} are taken")
+        raise StoreUnavailable(
+            f"the request is too large for a worker: {len(data)} bytes, and the limit is {FRAME_MAX}"
+        )
     return HEADER.pack(len(data)) + data
 
 

@@ -46,6 +46,11 @@ START_SECONDS = 60.0
 """How long a worker may take to be ready: importing takes a fraction of a second, on a loaded machine seconds."""
 BEGIN_SECONDS = 10.0
 """How long a worker may take to begin with a group: it may have to open the database, and is no tenant's doing."""
+READS_TOGETHER = 16
+"""
+Reads of one database in one turn: the way to a worker and back takes longer than most of them. They are answered
+together, so a slow one keeps fewer than a commit does waiting, for its slice at most.
+"""
 KILL_SECONDS = 0.5
 """Processor time past the deadline after which a worker is killed: a single instruction takes so long."""
 STUCK_SECONDS = 60.0
@@ -86,7 +91,7 @@ class WorkerSupervisor:
         self._limits = limits
         self._settings = settings
         self._environment = environment
-        self._together = 1 if queue is lanes.reads else limits.group_length
+        self._together = min(READS_TOGETHER, limits.group_length) if queue is lanes.reads else limits.group_length
         self._command = command
         self._sandbox = sandbox
         self.confined: SandboxReport | None = None
@@ -230,22 +235,35 @@ class WorkerSupervisor:
         self._after_death(jobs, seen, overdue=overdue, answered=answered)
 
     async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
-        """Wait for the responses, for as long as there is progress."""
-        task = asyncio.create_task(receiving)
-        try:
-            last, since = self._progress_page.seen(), self._environment.monotonic()
-            while True:
-                done, _ = await asyncio.wait((task,), timeout=self._seconds / 4 + 0.05)
-                if done:
-                    task.result()
-                    return
+        """
+        Wait for the responses, for as long as there is progress.
+
+        Whoever looks at that is a timer, and no task: most responses are there long before it looks for the first time.
+        What it finds is raised where the response is waited for.
+        """
+        reader, every = self._reader, self._seconds / 4 + 0.05
+        later = asyncio.get_running_loop().call_later
+        last, since = self._progress_page.seen(), self._environment.monotonic()
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal last, since, timer
+            try:
                 seen, now = self._progress_page.seen(), self._environment.monotonic()
                 if seen != last:
                     last, since = seen, now
                 if now - since >= self._patience(seen) or self._is_overdrawn(seen):
                     raise _Overdue(seen)
+            except Exception as error:
+                reader.set_exception(error)
+            else:
+                timer = later(every, look)
+
+        timer = later(every, look)
+        try:
+            await receiving
         finally:
-            task.cancel()
+            timer.cancel()
 
     def _patience(self, seen: WorkerProgress) -> float:
         """How long a worker may stay where it is, by the clock on the wall."""
@@ -290,8 +308,8 @@ class WorkerSupervisor:
         if overdue:
             return SqlError(
                 SqlKind.TIMEOUT,
-                f"the statement was stopped: it may take {self._limits.statement_seconds:g} s of processor time, and "
-                "took more. Nothing was written",
+                f"the statement was stopped because it took more than {self._limits.statement_seconds:g} "
+                "s of processor time. Nothing was written",
                 hint="make it cheaper: an index, a LIMIT, shorter texts",
             )
         return SqlError(
@@ -323,7 +341,9 @@ class WorkerSupervisor:
         for _ in range(STARTS_MAX):
             try:
                 await self._try_to_start()
-            except (EOFError, OSError, TimeoutError):
+            except (EOFError, OSError, TimeoutError) as error:
+                # For whoever runs the service; a tenant is not told paths.
+                _log.warning("onceward: a worker process could not be started: %s", str(error) or type(error).__name__)
                 await self._stop(kill=True)
             else:
                 return
@@ -394,8 +414,8 @@ class _Overdue(Exception):
 
 def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the process that ran this write ended, and the write may be committed. Look whether it is; with an "
-        "idempotency key a write can be sent again safely"
+        "the process that ran this write ended, and the write may be committed. Check whether it is; with an "
+        "idempotency key, a write can be sent again safely"
     )
 
 

@@ -47,7 +47,7 @@ def find_worker_user(name: str) -> WorkerUser | None:
             f"only root can run workers as another user. Start the service as {name!r}, or leave it out"
         )
     if found.uid == 0:
-        raise ConfigurationError(f"workers do not run as root; to run them as the service, say {SAME!r}")
+        raise ConfigurationError(f"workers do not run as root; to run them as the user of the service, set {SAME!r}")
     return found
 
 

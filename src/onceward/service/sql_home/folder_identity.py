@@ -35,7 +35,7 @@ def folder_home(folder: Path, environment: Environment = REAL) -> SqlHome:
         text = read_private_file(file)
     except FileExposed:
         raise ConfigurationError(
-            f"{file} can be read or replaced by others; it must belong to the service's user, with mode 0600 "
+            f"{file} can be read or replaced by other users; it must belong to the service's user, with mode 0600 "
             f"(chmod 600 {file})"
         ) from None
     except OSError as error:
@@ -45,8 +45,9 @@ def folder_home(folder: Path, environment: Environment = REAL) -> SqlHome:
         ) from error
     if _ID.fullmatch(text) is None:
         raise ConfigurationError(
-            f"{file} is damaged: it says which folder this is, in 32 hexadecimal digits. Restore it from a backup of "
-            "the folder; without one, delete it: the folder is then a new one, and the store has to adopt it"
+            f"{file} is damaged: it should hold 32 hexadecimal digits that identify the folder. Restore it from a "
+            "backup of the folder. Without a backup, delete it: the folder then counts as new, and the store has to "
+            "adopt it"
         )
     failpoints.hit(IDENTIFIED)
     return SqlHome(FOLDER, text, f"{os.path.realpath(folder)} on {_host(environment)}")

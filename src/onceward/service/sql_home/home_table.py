@@ -25,7 +25,7 @@ declare_failpoints(
     {
         "sql_home.claim": "a service has said where its databases are",
         "sql_home.renew": "a service has said that it lives",
-        "sql_home.release": "a service has let go of its databases",
+        "sql_home.release": "a service has released its databases",
         "sql_home.adopt": "an operator has said where the databases are now",
     }
 )
@@ -136,18 +136,18 @@ def _refuse_others(home: SqlHome, place: str) -> SqlSteps[None]:
     others = yield Sql(_OTHERS, {"held": held, "place": place})
     for label, left in others:
         raise SqlHomeElsewhere(
-            f"{home} is open at another place: {label}. A copy of a folder is not the folder, and one on a shared disk "
-            "is for one machine at a time: a key would run twice. Stop that service first; if it is gone already, its "
-            f"hold lapses in {max(1, -(-int(left) // 1_000_000))} s"
+            f"{home} is in use elsewhere: {label}. Two services must not use it at the same time, also "
+            "not a copy of it or from a shared disk: a key would run twice. Stop that service first; if it is already "
+            f"gone, its hold lapses in {max(1, -(-int(left) // 1_000_000))} s"
         )
 
 
 def _elsewhere(home: SqlHome, found: SqlHome) -> SqlHomeElsewhere:
     target = "--folder PATH" if home.kind == FOLDER else "--sql URL"
     return SqlHomeElsewhere(
-        f"the databases of this store's tenants are in {found}, and not in {home}: with both, one key would run twice. "
-        "Several services may share a store if they share the databases, too: on one machine, start this one with that "
-        "folder; on several, have the databases on PostgreSQL (--sql postgresql://...); or let this service offer "
-        f"everything but SQL (--without-sql). If the databases are lost, or were moved on purpose: onceward store "
+        f"the databases of this store's tenants are in {found}, not in {home}: with both, one key could run twice. "
+        "Several services may share a store only if they also share the databases: on one machine, start this one with "
+        "that folder; on several, keep the databases on PostgreSQL (--sql postgresql://...); or run this service "
+        f"without SQL (--without-sql). If the databases are lost, or were moved on purpose: onceward store "
         f"adopt {target} --replacing {found.id}"
     )

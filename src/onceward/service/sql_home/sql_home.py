@@ -60,11 +60,13 @@ class SqlHomeHold:
             await self._tables.run(transact("sql_home.renew", partial(home_table.renew, self.home, self._holder)))
         except SqlHomeElsewhere as error:
             self.is_lost = True
-            log.error("this service runs no more SQL: %s", error)
+            log.error("this service no longer runs SQL: %s", error)
             if self._when_lost is not None:
                 await self._when_lost()
         except Exception as error:  # Whatever it is, the next sign of life comes.
-            log.warning("the store was not told that this service lives; it will be, in %g s: %s", RENEW_SECONDS, error)
+            log.warning(
+                "the store could not be told that this service is alive; trying again in %g s: %s", RENEW_SECONDS, error
+            )
 
     async def release(self) -> None:
         """Let go. It never raises: a hold lapses by itself."""
@@ -73,7 +75,7 @@ class SqlHomeHold:
         try:
             await self._tables.run(transact("sql_home.release", partial(home_table.release, self._holder)))
         except Exception as error:
-            log.warning("the hold on the databases was not given up, and lapses by itself: %s", error)
+            log.warning("the hold on the databases was not released, and will lapse by itself: %s", error)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from onceward._core.errors import BodyTooLarge, RateLimitError
 from onceward._core.strict_json import parse_json
@@ -28,6 +28,7 @@ from onceward.runtime.environment import REAL, Environment
 from onceward.service.access.accounts import Account, Hold, Resource
 from onceward.service.web.body_process import LONG_BYTES, BodyProcess
 from onceward.service.web.json_shape import check_shape
+from onceward.service.web.request_head import head_of
 
 T = TypeVar("T")
 
@@ -48,6 +49,10 @@ class BodyIntake:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Nobody has the body any more."""
         for hold in self._holds:
             hold.give_back()
 
@@ -55,8 +60,12 @@ class BodyIntake:
         """The body as it came. One that is too long, or more than may be under way now, is refused unread."""
         declared = declared_length(request)
         self._hold_up_to(STEP_BYTES if declared is None else self._checked(declared))
-        pieces, size = [], 0
-        async for piece in request.stream():
+        receive, pieces, size, more = request.receive, [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            piece, more = message.get("body", b""), message.get("more_body", False)
             size = self._checked(size + len(piece))
             pieces.append(piece)
             if declared is None and self._held < size + STEP_BYTES:
@@ -65,7 +74,7 @@ class BodyIntake:
 
     def _checked(self, size: int) -> int:
         if size > self._most:
-            raise BodyTooLarge(f"the body is too long: at most {self._most} bytes are taken. Nothing was run")
+            raise BodyTooLarge(f"the body is too long: at most {self._most} bytes are allowed. Nothing was run")
         return size
 
     def _hold_up_to(self, size: int) -> None:
@@ -78,12 +87,13 @@ class BodyIntake:
 
 def declared_length(request: Request) -> int | None:
     """What Content-Length says; None if the body comes in chunks."""
-    text = request.headers.get("content-length", "")
-    if "transfer-encoding" in request.headers:
+    head = head_of(request.scope)
+    if b"transfer-encoding" in head:
         return None
+    text = head.first(b"content-length")
     if not text:
         return 0
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    return int(text) if text.isdigit() and len(text) < 16 else None
 
 
 def refuse_debtor(account: Account) -> None:
@@ -91,8 +101,7 @@ def refuse_debtor(account: Account) -> None:
     if account.cpu_left() < 0:
         wait, who = account.cpu_wait(0.0), account.owner.partition(":")[0]
         raise RateLimitError(
-            f"this {who} has used more processor time than it may, and waits until that is made up for; nothing was "
-            f"run. Send it again in {wait:.0f} s",
+            f"this {who} has used up its processor time; nothing was run. Send it again in {wait:.0f} s",
             retry_after_seconds=wait,
         )
 
@@ -126,6 +135,13 @@ class BodyParser:
 
     async def parse(self, account: Account, read: bytes, kind: type[T], *, exact: bool = False) -> T:
         """A body of JSON as a value of a type; the account pays."""
+        if len(read) <= HEAVY_BYTES:
+            clock = self._environment.thread_cpu_seconds
+            began = clock()
+            try:
+                return _parsed(read, kind, exact)
+            finally:
+                account.spend_cpu(clock() - began)
         if len(read) > LONG_BYTES and not exact:
             async with self._alone(account):
                 try:

@@ -20,6 +20,7 @@ from onceward.service.access.accounts import Account
 from onceward.service.access.addresses import Network
 from onceward.service.web.bodies import BodyParser
 from onceward.service.web.problems import RequestMalformed
+from onceward.service.web.request_head import head_of
 
 OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
 """Called when a call has ended, with the response and the refusal. No response: the client is gone."""
@@ -52,7 +53,16 @@ class Authenticator:
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
-        return await self.access.enter(self._flood, request.headers.getlist("authorization"), self.address(request))
+        authorization = [value.decode("latin-1") for value in head_of(request.scope).all(b"authorization")]
+        address = self.address(request) if self._trusted else ""  # What proxies wrote is checked before all else.
+        known = self.access.known_caller(authorization)
+        if known is not None:
+            return known
+        return await self.access.enter(self._flood, authorization, address or self.address(request))
+
+    async def admit_token(self, request: Request, token: str) -> Caller:
+        """Same as `admit`, for a token that came in a form."""
+        return await self.access.enter(self._flood, [f"Bearer {token}"], self.address(request))
 
     def counted(self, request: Request, error: OncewardError) -> OncewardError:
         """
@@ -75,8 +85,9 @@ class Authenticator:
 
     def address(self, request: Request) -> str:
         """The caller's address: the connection's own, or the one that trusted proxies vouch for."""
-        peer = request.client.host if request.client is not None else "unknown"
-        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy these headers are ignored.
+        client = request.scope.get("client")
+        peer = client[0] if client is not None else "unknown"
+        raw = request.scope["headers"] if self._trusted else ()  # Without a trusted proxy these are ignored.
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
         return client_address(peer, headers, self._trusted)
 
@@ -90,19 +101,21 @@ def _too_many(wait: int) -> RateLimitError:
 class ApiCall:
     """One call, as an endpoint's function sees it."""
 
-    def __init__(self, request: Request, caller: Caller, body: Any, size: int = 0) -> None:
+    def __init__(self, request: Request, caller: Caller, account: Account, body: Any, size: int = 0) -> None:
         self.request = request
         self.caller = caller
         self.body = body
         """What was sent, as the endpoint's own type; None if it takes nothing."""
         self.size = size
         """How many bytes that were."""
+        self.account = account
+        """What the caller's tenant uses of this process."""
         self.usage = CallUsage()
         """What this call cost, and what is left: for its response's header, whatever the response is."""
 
     def path(self, name: str) -> str:
         """A part of the path."""
-        return str(self.request.path_params[name])
+        return str(self.request.scope["path_params"][name])
 
     def query(self, name: str) -> str | None:
         """A parameter of the query; refused if it is there twice."""
@@ -120,5 +133,5 @@ class ApiCall:
 
     def identity(self, profile: Profile) -> RequestIdentity | None:
         """The key or the step that this call names."""
-        headers = [(name.lower(), value) for name, value in self.request.headers.raw]
-        return identity_of(headers, profile)
+        head = head_of(self.request.scope)
+        return identity_of(head.fields, profile, head.single)

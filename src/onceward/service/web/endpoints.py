@@ -8,7 +8,6 @@ same table makes the OpenAPI document, so that the two cannot part.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from onceward._core.errors import (
     AmbiguousIdentity,
@@ -53,6 +53,7 @@ from onceward.service.web.problems import (
     error_response,
     handle_unexpected,
 )
+from onceward.service.web.request_head import RequestHead, head_of
 
 BODY_BYTES_MAX = 5_000_000
 """A longer body is refused before it is read to its end."""
@@ -160,7 +161,7 @@ def build_application(
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
-        Route(path, _Handler(some, authenticator, body_bytes_max, profile).serve, methods=[one.method for one in some])
+        Route(path, _Handler(some, authenticator, body_bytes_max, profile), methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
     return strict_application(routes)
@@ -200,74 +201,103 @@ class _Handler:
         self._max = body_bytes_max
         self._profile = profile
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One call, as an ASGI application."""
+        response = await self.serve(Request(scope, receive, send))
+        await response(scope, receive, send)
+
     async def serve(self, request: Request) -> Response:
         """One call, from the request to the response."""
         endpoint, observer = self._endpoints[request.method], self._authenticator.observer
+        head = head_of(request.scope)
         on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
         call: ApiCall | None = None
-        held = ExitStack()  # The bytes of the body, until the call is over.
+        intake: BodyIntake | None = None
         try:
             # First who is calling: without a token nobody learns anything, not even whether the body is valid.
             caller = await self._authenticator.admit(request)
             caller.require(role=endpoint.role)
             if observer is not None:
                 on_ended = observer.begun(caller, request)
-            if _is_ambiguous(request):
+            if _is_ambiguous(head):
                 raise RequestMalformed("the request has both Content-Length and Transfer-Encoding; send one of them")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
-            _check_resource(caller, endpoint, request.path_params)
+            _check_resource(caller, endpoint, request.scope["path_params"])
             _check_query(request, endpoint)
-            body, size = await self._body(request, endpoint, self._authenticator.account_of(caller), held)
-            call = ApiCall(request, caller, body, size)
-            result = await endpoint.run(call)
-            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
-            response = Response(msgspec.json.encode(result.value), result.status, headers)
+            body, size = None, 0
+            account = self._authenticator.account_of(caller)
+            if endpoint.body is not None:
+                _check_media_type(head)
+                refuse_debtor(account)
+                intake = BodyIntake(account, most=self._max)
+                read = await intake.read(request)
+                body, size = await self._parsed(account, read, endpoint.body, exact=endpoint.exact), len(read)
+            call = ApiCall(request, caller, account, body, size)
+            response = _ResultResponse(await endpoint.run(call))
         except OncewardError as error:
             refused, response = error, error_response(error, self._profile)
-            if _is_ambiguous(request):
+            if _is_ambiguous(head):
                 response.headers["connection"] = "close"
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
             if call is not None and response is not None and (used := call.usage.header()):
-                response.headers[USAGE_HEADER] = used
-            held.close()
+                response.raw_headers.append((_USAGE, used.encode("latin-1")))
+            if intake is not None:
+                intake.give_back()  # The bytes of the body, which were held until the call is over.
             if on_ended is not None:
                 on_ended(response, refused)
         return response
 
-    async def _body(
-        self, request: Request, endpoint: ApiEndpoint, account: Account, held: ExitStack
-    ) -> tuple[Any, int]:
-        """What was sent, and how many bytes that were; they are held on the account before they are read."""
-        if endpoint.body is None:
-            return None, 0
-        for name in ("content-type", "content-encoding"):
-            if len(request.headers.getlist(name)) > 1:
-                raise RequestMalformed(f"the header {name} was sent more than once; send it once")
-        kind, parameters = parse_media_type(request.headers.get("content-type", "").encode("latin-1"))
-        if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
-            raise MediaTypeUnsupported
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise MediaTypeUnsupported("the body is compressed; send it uncompressed")
-        refuse_debtor(account)
-        read = await held.enter_context(BodyIntake(account, most=self._max)).read(request)
+    async def _parsed(self, account: Account, read: bytes, kind: type[msgspec.Struct], *, exact: bool = False) -> Any:
+        """What was sent, as the endpoint's own type."""
         try:
-            parsing = self._authenticator.parser.parse(account, read, endpoint.body, exact=endpoint.exact)
-            return await parsing, len(read)
+            return await self._authenticator.parser.parse(account, read, kind, exact=exact)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not valid for this endpoint: {error}") from None
 
 
-def _is_ambiguous(request: Request) -> bool:
+class _ResultResponse(Response):
+    """What an endpoint's function has returned, as JSON. Its headers are written once, and not made from a mapping."""
+
+    def __init__(self, result: EndpointResponse) -> None:
+        self.status_code, self.background = result.status, None
+        self.body = msgspec.json.encode(result.value)
+        headers = _JSON_HEADERS
+        if result.headers:
+            given = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in result.headers]
+            named = {name for name, _ in given}
+            headers = [*(pair for pair in headers if pair[0] not in named), *given]
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), *headers]
+
+
+_JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+_USAGE = USAGE_HEADER.encode()
+
+
+def _check_media_type(head: RequestHead) -> None:
+    """Refuse what is not plain JSON in UTF-8, by what its headers say."""
+    for name in (b"content-type", b"content-encoding"):
+        if head.single is None and len(head.all(name)) > 1:
+            raise RequestMalformed(f"the header {name.decode()} was sent more than once; send it once")
+    sent = head.first(b"content-type") or b""
+    if sent != b"application/json":
+        kind, parameters = parse_media_type(sent)
+        if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
+            raise MediaTypeUnsupported
+    if head.first(b"content-encoding") not in (None, b"identity"):
+        raise MediaTypeUnsupported("the body is compressed; send it uncompressed")
+
+
+def _is_ambiguous(head: RequestHead) -> bool:
     """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
-    return "transfer-encoding" in request.headers and "content-length" in request.headers
+    return b"transfer-encoding" in head and b"content-length" in head
 
 
 def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:

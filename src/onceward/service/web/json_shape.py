@@ -40,7 +40,7 @@ def check_shape(read: bytes) -> None:
         strings = quotes // 2
         if strings > MEMBERS_MAX + VALUES_MAX or members > MEMBERS_MAX or max(commas, lists, objects) > VALUES_MAX:
             raise RequestInvalid(
-                f"the body has more in it than a request can have: at most {MEMBERS_MAX} members of objects and "
+                f"the body has too many values: at most {MEMBERS_MAX} members of objects and "
                 f"{VALUES_MAX} values. Nothing was run; send it in several requests"
             )
 

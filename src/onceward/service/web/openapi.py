@@ -1,13 +1,11 @@
 """
-OpenAPI 3.1 from the tables of endpoints, and a page that shows it without anything from outside.
+OpenAPI 3.1 from the tables of endpoints.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from html import escape
-from json import dumps
 from typing import Any
 
 import msgspec
@@ -27,7 +25,7 @@ PROBLEM: dict[str, Any] = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "code": {"type": "string", "description": "stable: what a program decides by"},
+        "code": {"type": "string", "description": "a stable word, for programs to act on"},
         "retry": {"enum": ["same-key", "new-key", "never"]},
         "retryAfterSeconds": {"type": "number"},
     },
@@ -74,7 +72,9 @@ def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: P
     if end.keyed:
         texts = {"type": "string", "minLength": 1, "maxLength": profile.key_characters_max, "pattern": "^[!-~]+$"}
         plan, step = profile.plan_header, profile.step_header
-        headers = [(profile.key_header, "what this request is known by: a retry with it replays the first response")]
+        headers = [
+            (profile.key_header, "identifies this request: a retry with the same key replays the first response")
+        ]
         if profile.plans:
             headers.append((plan, f"the plan that this is a step of; goes with {step}"))
             headers.append((step, f"the step's name in its plan; goes with {plan}"))
@@ -134,64 +134,3 @@ def _bind(components: dict[str, Any], endpoints: Iterable[ApiEndpoint]) -> None:
             name, _, member = place.partition(".")
             if name != "path":
                 components[name]["properties"][member] |= limits
-
-
-def openapi_page(document: dict[str, Any]) -> str:
-    """The document as a page: no script, nothing from elsewhere."""
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>{escape(document['info']['title'])}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(document['info']['title'])}</h1>",
-        "<p>As a document: <a href='openapi.json'>openapi.json</a>. What is promised about keys: "
-        "<a href='.well-known/idempotency'>/.well-known/idempotency</a>.</p>",
-    ]
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            parts.append(_section(path, method, operation))
-    parts.append("<h2>Types</h2>")
-    for name, schema in sorted(document["components"]["schemas"].items()):
-        parts.append(
-            f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_code(schema)}</details>"
-        )
-    return "".join(parts)
-
-
-def _section(path: str, method: str, operation: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<tr><td><code>{escape(one['name'])}</code><td>{escape(one['in'])}<td>{escape(one.get('description', ''))}"
-        for one in operation["parameters"]
-    )
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    example = body.get("example")
-    curl = f'curl -X {method.upper()} "$URL{path}"'
-    if operation["security"]:
-        curl += ' -H "Authorization: Bearer $TOKEN"'
-    if example is not None:
-        curl += f" -H 'Content-Type: application/json' -d '{dumps(example)}'"
-    refused = "".join(
-        f"<tr><td>{status}<td>{escape(response['description'])}"
-        for status, response in operation["responses"].items()
-        if "application/problem+json" in response["content"]
-    )
-    shown = f"<h4>Body</h4>{_code(body['schema'])}" if body else ""
-    return (
-        f"<section><h3><b class={method}>{method.upper()}</b> <code>{escape(path)}</code></h3>"
-        f"<p>{escape(operation['summary'])}</p>"
-        + (f"<table><tr><th>parameter<th>in<th>meaning{rows}</table>" if rows else "")
-        + shown
-        + f"<pre>{escape(curl)}</pre>"
-        + f"<details><summary>Refusals</summary><table><tr><th>status<th>code{refused}</table></details></section>"
-    )
-
-
-def _code(value: Any) -> str:
-    return f"<pre>{escape(dumps(value, indent=2))}</pre>"
-
-
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
-    "h3{margin-top:2.5rem}b{padding:.1rem .5rem;border-radius:.3rem;color:#fff;background:#57606a;font-size:.8rem}"
-    ".get{background:#0969da}.post{background:#1a7f37}.delete{background:#cf222e}.put{background:#9a6700}"
-    "pre{background:#f6f8fa;padding:.8rem;overflow:auto;border-radius:.4rem}table{border-collapse:collapse;width:100%}"
-    "td,th{text-align:left;border-top:1px solid #d0d7de;padding:.3rem .6rem;vertical-align:top}"
-)

@@ -134,6 +134,11 @@ class ExportFile:
         except (ValueError, KeyError, TypeError, UnicodeError) as error:
             raise _damaged(path) from error
 
+    @property
+    def size(self) -> int:
+        """How many rows and records there are."""
+        return sum(self.totals.rows) + self.totals.records
+
     def items(self, skip: int = 0) -> Iterator[TableRow | MovedRecord]:
         """The rows and records in order, without the first so many."""
         with self.path.open("rb") as file:
@@ -157,7 +162,7 @@ class ExportFile:
                 last = line
         head = json.loads(first)
         if not isinstance(head, dict) or "onceward" not in head:
-            raise ConfigurationError(f"{self.path} is no export of a database; `onceward db export` makes one")
+            raise ConfigurationError(f"{self.path} is not an export of a database; `onceward db export` makes one")
         if head.pop("onceward") != FORMAT:
             raise ConfigurationError(f"{self.path} was written by another version of onceward; upgrade this one")
         end = json.loads(last)["end"]
@@ -178,7 +183,7 @@ def _created(path: Path) -> BinaryIO:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise ConfigurationError(f"another export writes {path} now; let it end, or name another file") from None
+        raise ConfigurationError(f"another export is writing {path}; wait for it, or name another file") from None
     os.ftruncate(handle, 0)
     return os.fdopen(handle, "wb")
 
@@ -194,5 +199,6 @@ def sync_folder(folder: Path) -> None:
 
 def _damaged(path: Path) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} is damaged or not whole: its checksum does not match. Copy it again, or export again. Nothing was done"
+        f"{path} is damaged or incomplete: its checksum does not match. Copy it again, or export again. Nothing was "
+        f"done"
     )

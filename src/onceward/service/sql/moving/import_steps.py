@@ -35,19 +35,19 @@ class Misfit(NamedTuple):
 def exists_already(database: str) -> ConfigurationError:
     """There is another database of that name."""
     return ConfigurationError(
-        f"there is a database {database} already, and nothing of it was changed. Drop it, if this one is to take its "
-        "place, and type the command again"
+        f"the database {database} already exists, and was not changed. If this one is to replace "
+        "it, drop it and run the command again"
     )
 
 
 def begun_otherwise() -> ConfigurationError:
     """Another import stands in the way."""
     return ConfigurationError(
-        "an import of another file, or with other choices, was begun here and is not done. Go on with that one, or add "
-        "--restart to throw away what it has brought"
+        "an import of another file, or with other options, was started here and is not finished. "
+        "Finish that one, or add --restart to discard it"
     )
 
 
 def another_is_at_it() -> ConfigurationError:
     """Somebody else imports the same database now."""
-    return ConfigurationError("another import of this database is under way; let it end, then type this again")
+    return ConfigurationError("another import of this database is running; wait for it to end, then run this again")

@@ -79,15 +79,15 @@ def portable(row: Sequence[Any], suffix: str) -> MovedRecord:
     if (id, family) != _names(found["kind"], scope, found["key"]) or not scope.endswith(suffix):
         raise ConfigurationError(
             f"the record {digest} is not one of a key or of a plan's step that this database holds, and its id cannot "
-            "be made anew. Nothing was exported; look at it with `onceward records show`"
+            "be computed again. Nothing was exported; look at it with `onceward records show`"
         )
     for name in _BYTES:
         found[name] = None if found[name] is None else bytes(found[name])
     made = MovedRecord(**found)
     if is_sealed(made.codec, made.result) or is_sealed(None, made.error):
         raise ConfigurationError(
-            f"the result of record {digest} is sealed: it is bound to this database, and a copy would open nowhere "
-            "else. Nothing was exported. A database can be moved when its sealed results have expired"
+            f"the result of record {digest} is sealed: it is tied to this database, and a copy could not be "
+            "opened anywhere else. Nothing was exported. A database can be moved when its sealed results have expired"
         )
     return made._replace(scope=scope.removesuffix(suffix))
 

@@ -97,7 +97,7 @@ class Obstacle(NamedTuple):
         """What to do about it."""
         kind, _, name = self.what.partition(":")
         if kind == "column":
-            return f"--column-type {name}=TYPE, mend the rows, or --without table:{name.rpartition('.')[0]}"
+            return f"--column-type {name}=TYPE, correct the rows, or --without table:{name.rpartition('.')[0]}"
         return f"--without {self.what}"
 
 

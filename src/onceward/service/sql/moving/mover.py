@@ -40,8 +40,12 @@ BATCH_BYTES: Final = 1_000_000
 SHOWN: Final = 10
 """Differences that are shown of each table."""
 
-Progress: TypeAlias = Callable[[str, int], None]
-"""Is told what is done, and how many rows and records of it so far."""
+MoveProgress: TypeAlias = Callable[[str, int, int], None]
+"""Is told what is done, how many rows and records of it so far, and of how many, about."""
+
+
+def untold(what: str, done: int, total: int) -> None:
+    """Tell nobody."""
 
 
 class ExportReport(NamedTuple):
@@ -92,7 +96,7 @@ def export_database(
     path: Path,
     *,
     close: bool = False,
-    progress: Progress = lambda what, done: None,
+    progress: MoveProgress = untold,
     environment: Environment = REAL,
 ) -> ExportReport:
     """Write a database into a file, in one snapshot. With `close`, it takes no more writes before that, and after."""
@@ -102,17 +106,17 @@ def export_database(
         header = ExportHeader(
             place.tenant, place.environment, place.database, closed, source.fence_floor, source.schema
         )
-        done = 0
+        done, total = 0, source.size()
         with ExportWriter(path, header) as writer:
             for number, table in enumerate(source.schema.tables):
                 for row in source.rows(table):
                     writer.row(number, row)
                     done += 1
-                    progress(table.name, done)
+                    progress(f"exporting {table.name}", done, total)
             for record in source.records():
                 writer.record(record)
                 done += 1
-                progress("records of keys", done)
+                progress("exporting records of keys", done, total)
             return ExportReport([one.name for one in source.schema.tables], writer.finish(), closed)
 
 
@@ -121,7 +125,7 @@ def import_database(
     where: str,
     options: ImportOptions = ImportOptions(),  # noqa: B008 - it cannot be changed
     *,
-    progress: Progress = lambda what, done: None,
+    progress: MoveProgress = untold,
     environment: Environment = REAL,
 ) -> ImportReport:
     """Bring a file's database to a folder or to PostgreSQL, under the tenant, environment and name that it had."""
@@ -150,7 +154,7 @@ def import_database(
         return report
 
 
-def _fill(file: ExportFile, plan: TargetPlan, target: Target, position: int, progress: Progress) -> None:
+def _fill(file: ExportFile, plan: TargetPlan, target: Target, position: int, progress: MoveProgress) -> None:
     """Add what is not there yet, batch by batch."""
     for batch in _batches(file.items(skip=position)):
         if isinstance(batch[0], MovedRecord):
@@ -164,11 +168,11 @@ def _fill(file: ExportFile, plan: TargetPlan, target: Target, position: int, pro
                 target.add_rows(table, [one.values for one in batch], position)
             what = "" if table is None else table.name
         position += len(batch)
-        progress(f"importing {what}", position)
+        progress(f"importing {what}", position, file.size)
 
 
 def _misfits(
-    file: ExportFile, plan: TargetPlan, target: Target, refused: set[str], progress: Progress
+    file: ExportFile, plan: TargetPlan, target: Target, refused: set[str], progress: MoveProgress
 ) -> Iterator[Obstacle]:
     """Values that the target would change, by column: the first, and how many; not of tables that are refused."""
     seen: Counter[tuple[int, int]] = Counter()
@@ -177,7 +181,7 @@ def _misfits(
     done = 0
     for batch in _batches(file.items()):
         done += len(batch)
-        progress("looking whether it fits", done)
+        progress("looking whether it fits", done, file.size)
         if isinstance(batch[0], MovedRecord):
             break
         at = batch[0].table
@@ -213,7 +217,9 @@ def _batches(items: Iterator[TableRow | MovedRecord]) -> Iterator[list[Any]]:
 # The comparison.
 
 
-def _compare(file: ExportFile, plan: TargetPlan, target: Target, now: int, progress: Progress) -> list[ComparedTable]:
+def _compare(
+    file: ExportFile, plan: TargetPlan, target: Target, now: int, progress: MoveProgress
+) -> list[ComparedTable]:
     """Read both again: the file, which its checksum vouches for, and what has been imported."""
     ours = _digests(file, plan, target.dialect, now)
     compared, done = [], 0
@@ -225,7 +231,7 @@ def _compare(file: ExportFile, plan: TargetPlan, target: Target, now: int, progr
             for row in source.rows(_as_moved(table)):
                 theirs.add(_compared(row, table, target.dialect))
                 done += 1
-                progress("comparing", done)
+                progress("comparing", done, file.size)
             differences = []
             if buckets := ours[number].differing(theirs):
                 here = (_compared(row.values, table, target.dialect) for row in _rows_of(file, number))

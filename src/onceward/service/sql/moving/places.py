@@ -48,6 +48,9 @@ class MoveSource(Protocol):
     def fence_floor(self) -> int:
         """The greatest fence that was ever deleted there."""
 
+    def size(self) -> int:
+        """How many rows and records there are, about: for an estimate."""
+
     def rows(self, table: MovedTable) -> Iterator[MovedRow]:
         """The rows of a table."""
 
@@ -79,7 +82,9 @@ class DatabasePlace(NamedTuple):
         """Its file, whether or not it is there."""
         folder = Path(self.where).resolve()
         if not folder.is_dir():
-            raise ConfigurationError(f"there is no folder {self.where}; name a service's, or a postgresql:// URL")
+            raise ConfigurationError(
+                f"there is no folder {self.where}; name the folder of a service, or a postgresql:// URL"
+            )
         return folder / DATABASES / self.name.namespace / f"{self.name.database}{SUFFIX}"
 
     def check(self) -> None:
@@ -161,7 +166,7 @@ def _postgres(place: DatabasePlace, *, create: bool = False) -> Iterator[MovingC
         from onceward.service.sql.moving.postgres_connection import MovingConnection
     except ImportError as error:
         raise ConfigurationError(
-            "PostgreSQL needs two packages more: pip install 'onceward[postgres]' pgparse"
+            "PostgreSQL needs two more packages: pip install 'onceward[postgres]' pgparse"
         ) from error
     with closing(MovingConnection(place.where, create=create)) as line:
         yield line
@@ -200,8 +205,8 @@ def _close_postgres(place: DatabasePlace, environment: Environment) -> None:
         ):
             if environment.monotonic() > until:
                 raise StoreUnavailable(
-                    "the database is closed, and a transaction from before still runs. Nothing was exported; type the "
-                    "command again when it has ended (pg_stat_activity shows it)"
+                    "the database is closed, and a transaction from before still runs. Nothing was exported; "
+                    "run the command again when it has ended (pg_stat_activity shows it)"
                 )
             environment.sleep(_POLL_SECONDS)
 

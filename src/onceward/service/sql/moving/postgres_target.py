@@ -298,7 +298,7 @@ def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
 def _why_not(value: MovedValue, found: Any, type: str, *, needed: bool) -> str:
     """Why a value does not fit; empty if it does."""
     if value is None:
-        return "is NULL, and the column takes none" if needed else ""
+        return "is NULL, and the column does not allow that" if needed else ""
     if isinstance(found, psycopg.Error):
         return f"does not fit {type}: {str(found).partition(chr(10))[0][:100]}"
     back = from_postgres_text(found, type)

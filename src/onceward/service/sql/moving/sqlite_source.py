@@ -61,6 +61,12 @@ class SqliteSource:
         [floor] = self._connection.execute("SELECT value FROM onceward_meta WHERE name = 'fence_floor'").fetchone()
         return int(floor)
 
+    def size(self) -> int:
+        """How many rows and records there are."""
+        names = [quoted(one.name) for one in self.schema.tables] + ["onceward_records"] * self._has_records()
+        counts = (self._connection.execute(f"SELECT count(*) FROM {one}").fetchone() for one in names)  # noqa: S608
+        return sum(count for (count,) in counts)
+
     def rows(self, table: MovedTable) -> Iterator[MovedRow]:
         """The rows of a table."""
         names = ", ".join(quoted(one.name) for one in table.columns)
@@ -68,8 +74,8 @@ class SqliteSource:
             yield from self._connection.execute(f"SELECT {names} FROM {quoted(table.name)}")  # noqa: S608 - quoted
         except DRIVER_ERRORS as error:
             raise ConfigurationError(
-                f"a row of the table {table.name} cannot be read ({error}). If it is text that is no UTF-8, change it "
-                "to a blob; nothing was exported"
+                f"a row of the table {table.name} cannot be read ({error}). If it is text that is not UTF-8, "
+                "change it to a blob; nothing was exported"
             ) from error
 
     def records(self) -> Iterator[MovedRecord]:

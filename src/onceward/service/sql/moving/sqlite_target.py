@@ -306,7 +306,7 @@ def _run_as_tenant(line: sqlite3.Connection, guard: SqlAuthorizer, statement: Pl
 def _why_not(value: MovedValue, found: Any, *, needed: bool) -> str:
     """Why a value does not fit; empty if it does."""
     if value is None:
-        return "is NULL, and the column takes none" if needed else ""
+        return "is NULL, and the column does not allow that" if needed else ""
     if type(value) is type(found) and value == found:
         return ""
     return f"would become {type(found).__name__} {str(found)[:40]!r}" if found is not None else "would become NULL"

@@ -35,7 +35,7 @@ from onceward.service.sql.moving.moved_schema import (
 
 NAME_BYTES_MAX: Final = 63
 """Of a name in PostgreSQL, which cuts off the rest."""
-_ONLY_ONE: Final = "it is not in words that mean the same in both"
+_ONLY_ONE: Final = "it is not written in SQL that means the same in both databases"
 _TRUTH: Final = {"0": "FALSE", "1": "TRUE"}
 _ORDERED_ALIKE: Final = INTEGERS | REALS | {"boolean", "text"}
 
@@ -84,7 +84,7 @@ def make_plan(schema: MovedSchema, dialect: str, choices: MoveChoices) -> Target
     columns = {f"{table.name}.{column.name}" for table in schema.tables for column in table.columns}
     unknown += sorted(choices.column_types.keys() - columns)
     if unknown:
-        raise ConfigurationError(f"there is no {', '.join(unknown)[:300]} in this file, or it needs no choice")
+        raise ConfigurationError(f"there is no {', '.join(unknown)[:300]} in this file, or it does not need a choice")
     return _Planner(kept, dialect, choices.column_types).plan([one.name for one in schema.tables])
 
 
@@ -104,7 +104,7 @@ class _Planner:
         taken = [one.name.lower() for one in made.values()]
         for table in self._schema.tables:
             if taken.count(self._name(table.name).lower()) > 1:
-                self._stop(f"table:{table.name}", "another table has the same name but for capitals")
+                self._stop(f"table:{table.name}", "another table has the same name except for capitals")
         for view in _in_order(self._schema.views):
             self._view(view)
         tables = [made.get(name) for name in names]
@@ -155,7 +155,7 @@ class _Planner:
             return chosen or sqlite_type(self._schema.dialect, column.type)
         type = known_type((chosen or "").lower() or postgres_type(self._schema.dialect, column.type))
         if type is None:
-            self._stop(f"column:{where}", "its type is none of PostgreSQL's own")
+            self._stop(f"column:{where}", "its type is not one of PostgreSQL's built-in types")
         return type or "text"
 
     def _column(self, table: MovedTable, column: MovedColumn, type: str) -> str:
@@ -170,7 +170,7 @@ class _Planner:
         if column.collation is not None and self._same and self._to == SQLITE:
             words.append(f"COLLATE {quoted(column.collation)}")
         elif column.collation is not None:
-            self._stop(f"collation:{where}", f"it compares by {column.collation}, which the other side has not")
+            self._stop(f"collation:{where}", f"it compares by {column.collation}, which the target does not have")
         if column.not_null:
             words.append("NOT NULL")
         if column.name == table.identity:
@@ -183,7 +183,7 @@ class _Planner:
             if type == "boolean" and self._to == POSTGRESQL:
                 default = _TRUTH.get(default or "", default)
             if default is None:
-                self._stop(f"default:{where}", "its default is more than a literal")
+                self._stop(f"default:{where}", "its default is not a plain literal")
             else:
                 words.append(f"DEFAULT {default}")
         return " ".join(words)

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, NamedTuple, Self, Unpack
 
-from onceward._core.atomic_flow import foretold_write
 from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.capabilities import Capabilities
@@ -31,10 +30,9 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 from onceward._core.flow import AfterCommit
-from onceward._core.operation_flow import OperationRequest, peeked_outcome
-from onceward._core.record import PutResult, Record
+from onceward._core.operation_flow import peeked_outcome
+from onceward._core.record import PutResult, Record, new_tuple
 from onceward.gate import AsyncGate
-from onceward.gate.call_factory import CallSpec, unreachable
 from onceward.protocol.errors import DatabaseUnknown, EngineClosed, SqlError
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.failpoints import armed
@@ -47,6 +45,7 @@ from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.moved_keys import replay_or_refuse
 from onceward.service.sql.postgres.checked_texts import CheckedTexts
+from onceward.service.sql.postgres.keyed_scope import CLAIM, NAME, KeyedCall, KeyedScope
 from onceward.service.sql.postgres.known_costs import KnownCosts
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
@@ -70,6 +69,7 @@ from onceward.service.sql.postgres.tenant_transaction import (
     SchemaGone,
     TenantRequest,
     TenantTransaction,
+    certain_writes,
 )
 from onceward.service.sql.postgres.values import to_postgres
 from onceward.service.sql.ran_operations import operation_name
@@ -84,6 +84,7 @@ from onceward.service.sql.requests import (
     TableInfo,
     as_sent,
     build_request,
+    check_statements,
 )
 from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.sql.worker_sandbox import SandboxReport
@@ -98,14 +99,12 @@ RELATIONS_MAX: Final = 1_000
 """Tables, indexes and the like of one tenant: each needs a place in the server's table of locks when it is used."""
 CLOSE_SECONDS: Final = 10.0
 """How long closing waits for what is under way."""
-GATES_MAX: Final = 1_024
+SCOPES_MAX: Final = 1_024
 POLL_SECONDS: Final = 0.05
 """Between two looks at a key that another replica is at, and between two tries to reach a server."""
 _MAKES_RELATIONS: Final = frozenset(("CREATE", "ALTER"))
 _FREES: Final = frozenset(("DELETE", "DROP", "TRUNCATE", "COMMENT"))
 """What makes no database larger: a full one can be made smaller."""
-_NAME: Final = "sql"
-_CLAIMS: Final = {"claim": "last"}
 _OPERATORS: Final = ""
 """Whose turn it is when the service asks for itself."""
 
@@ -133,11 +132,13 @@ class PostgresEngine:
     ) -> None:
         self._url = url
         self._limits = limits
+        self._milliseconds = round(limits.statement_seconds * 1_000)
         self._in_flight_seconds = limits.queue_seconds if in_flight_seconds is None else in_flight_seconds
         self._relations_max = relations_max
         self._environment = environment
         self._seen = SettledIds()
         self._store = _TenantRecords(url, self._seen, environment)
+        self._lock_timeout = self._store.target.lock_timeout
         self._pool = SessionPool(self._store.target, limits, environment, size=sessions, each=min(EACH, sessions))
         self._options = {**key_options(terms), "in_flight": "refuse"}
         self._seal = None if seal is None else RequestSeal(seal)
@@ -150,9 +151,11 @@ class PostgresEngine:
             result_bytes_max=limits.value_bytes,
             **self._options,
         )
-        self._gates: OrderedDict[tuple[str, str], AsyncGate] = OrderedDict()
+        self._scopes: OrderedDict[tuple[str, str], KeyedScope] = OrderedDict()
         self._reader = ReplayReader(self._pool.open_for_reading)
         self._costs = KnownCosts(limits)
+        self._usual_room = SchemaRoom(RELATIONS_MAX, watched=True, database_bytes=limits.database_bytes)
+        """Of a request that is looked at only if it turns out to be heavy, and makes no things."""
         self._measured = MeasuredLately(environment.monotonic)
         self._server = UNKNOWN_SERVER
         self._records = ""
@@ -162,6 +165,7 @@ class PostgresEngine:
         self._long: LongStatements | None = None
         self._schemas: TenantSchemas | None = None
         self._opening = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
         self._closed = False
 
     async def query(
@@ -179,9 +183,10 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlResult:
         """Run one statement, once per identity; a retry gets the first result."""
-        options = {"about": about, "replay_only": replay_only, "growth": growth}
-        asked = AskedDatabase(namespace, database, account)
-        return SqlResult(*await self._answer(asked, [(sql, params)], identity, readonly=readonly, **options))
+        options = new_tuple(_Options, (identity, readonly, False, about, replay_only, growth))
+        asked = new_tuple(AskedDatabase, (namespace, database, account))
+        document, replayed, cost = await self._answer(asked, ((sql, params),), options)
+        return SqlResult(document, replayed, cost)
 
     async def batch(
         self,
@@ -197,9 +202,9 @@ class PostgresEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        options = {"about": about, "replay_only": replay_only, "growth": growth, "batch": True}
+        options = _Options(identity, readonly, True, about, replay_only, growth)
         asked = AskedDatabase(namespace, database, account)
-        return SqlBatchResult(*await self._answer(asked, list(statements), identity, readonly=readonly, **options))
+        return SqlBatchResult(*await self._answer(asked, tuple(statements), options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:
         """The tables and views of a database; rows are PostgreSQL's own estimate."""
@@ -259,6 +264,8 @@ class PostgresEngine:
             await self._environment.asleep(0.01)
         self._pool.close()
         self._reader.close()
+        if self._tidying is not None:
+            await asyncio.wait((self._tidying,))
         await self._main_gate.close()
         await self._store.close()
 
@@ -303,12 +310,9 @@ class PostgresEngine:
         known = schemas.recall(asked.namespace, asked.database)
         return known or await schemas.find(session, asked.namespace, asked.database)
 
-    def _lend(
-        self, asked: AskedDatabase, request: SqlRequest | None = None
-    ) -> AbstractAsyncContextManager[TenantSession]:
-        """A session in turn, for whoever pays: so much processor time is set aside as it took the last time."""
-        seconds = self._costs.quick if request is None else self._costs.expected(asked.tenant, request)
-        return self._pool.lend(asked.tenant, asked.account, seconds)
+    def _lend(self, asked: AskedDatabase) -> AbstractAsyncContextManager[TenantSession]:
+        """A session in turn, for whoever pays; for what is quick."""
+        return self._pool.lend(asked.tenant, asked.account, self._costs.quick)
 
     @asynccontextmanager
     async def _timed(self, session: TenantSession) -> AsyncIterator[None]:
@@ -321,69 +325,76 @@ class PostgresEngine:
 
     # A request.
 
-    async def _answer(
-        self, asked: AskedDatabase, statements: list[Any], identity: Identity | None, *, readonly: bool, **options: Any
-    ) -> tuple[dict[str, Any], bool, SqlCost]:
-        """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
-        options = {**options, "identity": identity, "readonly": readonly}
-        await self._ready()
+    def _answer(
+        self, asked: AskedDatabase, statements: tuple[Any, ...], options: _Options
+    ) -> Coroutine[Any, Any, tuple[dict[str, Any], bool, SqlCost]]:
+        """Check a request, to perform it; if it cannot be one here, its key may have come from elsewhere."""
+        if self._schemas is None or self._closed:
+            return self._answer_when_ready(asked, statements, options)
+        values: list[list[bytes | None]] = []
+
+        def checked_as_sent(sql: str, params: Params) -> Any:
+            """Parameters as they were sent. Those that PostgreSQL could not take are refused."""
+            values.append(_in_postgres_form(numbered(sql), params))
+            return as_sent(sql, params)
+
         try:
-            request = build_request(statements, self._limits, dialect=_checked_as_sent, **options)
+            plain = check_statements(statements, self._limits, checked_as_sent, options.batch)
+            request = new_tuple(SqlRequest, (plain, *options))
         except SqlError as refusal:
-            unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options)
+            unchecked = partial(build_request, statements, self._limits, dialect=as_sent, **options._asdict())
             perform = partial(self._perform, asked)
-            return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
-        return await self._perform(asked, request)
+            return replay_or_refuse(refusal, options.identity, unchecked, perform, readonly=options.readonly)
+        return self._perform(asked, request, values)
 
-    async def _read(self, request: SqlRequest, schema: str, namespace: str) -> TenantRequest:
-        """The request as it is sent. If it is none of PostgreSQL's, and has a key, that may have been moved here."""
-        try:
-            return await self._bound(request, schema, namespace)
-        except SqlError as refusal:
-            if request.identity is None or request.readonly:
-                raise
-            raise _NotRead(refusal) from None
+    async def _answer_when_ready(
+        self, asked: AskedDatabase, statements: tuple[Any, ...], options: _Options
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
+        await self._ready()
+        return await self._answer(asked, statements, options)
 
-    async def _bound(self, request: SqlRequest, schema: str, namespace: str = "") -> TenantRequest:
+    async def _bound(
+        self,
+        request: SqlRequest,
+        schema: str,
+        namespace: str = "",
+        converted: Sequence[list[bytes | None]] | None = None,
+        *,
+        is_slow: bool = False,
+    ) -> TenantRequest:
         """The request as it is sent: every statement checked, every value in PostgreSQL's form."""
-        bound, reads, verbs = [], True, set[str]()
+        bound: list[BoundSql] = []
+        reads, adds, grows = True, False, False
         # What is only replayed is not sent, and need not be SQL of PostgreSQL's: its key may have been moved here.
         sent = () if request.replay_only and not request.readonly else request.statements
         for number, (sql, params) in enumerate(sent):
             try:
                 template = numbered(sql)
-                checked = await self._check(template)
-                if request.readonly and not checked.reads:
+                verb, only_reads, writes = self._short(template) or await self._checked(template)
+                if request.readonly and not only_reads:
                     raise readonly_error()
-                values = [to_postgres(one, str(place)) for place, one in enumerate(ordered(template, params), 1)]
+                values = converted[number] if converted is not None else _in_postgres_form(template, params)
             except SqlError as error:
                 error.statement = number if request.batch else None
                 error.began = False
                 raise
-            reads = reads and checked.reads
-            verbs.add(checked.verb)
-            bound.append(BoundSql(template.sql.encode(), values, checked.verb in _MAKES_RELATIONS, checked.writes))
-        milliseconds = round(self._limits.statement_seconds * 1_000)
-        return TenantRequest(
-            schema=schema,
-            statements=bound,
-            batch=request.batch,
-            reads=reads and request.identity is None,
-            lock_milliseconds=milliseconds,
-            statement_milliseconds=milliseconds,
-            room=self._room(
-                request,
-                schema,
-                namespace if verbs & _MAKES_RELATIONS else "",
-                watched=not reads and not verbs <= _FREES,
-            ),
-            replay_only=request.replay_only,
-            is_keyed=request.identity is not None,
-        )
+            reads = reads and only_reads
+            makes = verb in _MAKES_RELATIONS
+            adds = adds or makes
+            grows = grows or verb not in _FREES
+            bound.append(new_tuple(BoundSql, (template.sql.encode(), values, makes, writes)))
+        is_keyed, limit = request.identity is not None, self._milliseconds
+        room = self._room(request, schema, namespace if adds else "", watched=grows and not reads)
+        only, certain = request.replay_only, certain_writes(bound)
+        common = (schema, bound, request.batch, reads and not is_keyed, limit, limit, room, only, is_keyed)
+        made: TenantRequest = new_tuple(TenantRequest, (*common, is_slow, certain))
+        return made
 
     def _room(self, request: SqlRequest, schema: str, namespace: str, *, watched: bool) -> SchemaRoom:
         """What a request may add. Its bytes are looked at under a quota; otherwise now and then, and if it is heavy."""
         measured = watched and (request.growth is not None or self._measured.is_due(schema))
+        if watched and not measured and not namespace:
+            return self._usual_room
         return SchemaRoom(
             things_max=min(self._relations_max, self._server.relations_max(EACH)),
             namespaces=sibling_namespaces(namespace) if namespace else (),
@@ -393,30 +404,40 @@ class PostgresEngine:
             database_bytes=self._limits.database_bytes,
         )
 
-    async def _check(self, template: Template) -> CheckedStatement:
-        if self._checker is None or self._long is None:
+    def _short(self, template: Template) -> CheckedStatement | None:
+        """What the parser says of a statement; None if it is too long to be parsed here."""
+        if self._checker is None:
             raise EngineClosed
-        return self._checker.check(template.sql) if template.is_short else await self._long.check(template.sql)
+        return self._checker.check(template.sql) if template.is_short else None
 
-    async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
-        """The document, whether it is a replay, and what it cost."""
-        operation = self._operation(asked, request)
-        document = None if operation is None else await self._replayed(operation, asked.account)
-        if document is not None:
-            return document, True, SqlCost(REQUEST_SECONDS)
+    async def _checked(self, template: Template) -> CheckedStatement:
+        """The same, in a process of its own."""
+        if self._long is None:
+            raise EngineClosed
+        return await self._long.check(template.sql)
+
+    async def _perform(
+        self, asked: AskedDatabase, request: SqlRequest, values: Sequence[list[bytes | None]] | None = None
+    ) -> tuple[dict[str, Any], bool, SqlCost]:
+        """The document, whether it is a replay, and what it cost. `values` are the parameters in PostgreSQL's form."""
+        call = self._call(asked, request)
+        if call is not None and call.id in self._seen:
+            document = await self._replayed(call, asked.account)
+            if document is not None:
+                return document, True, SqlCost(REQUEST_SECONDS)
         began = self._environment.monotonic()
         spent, is_repeated = NO_COST, False
         while True:
             try:
-                document, replayed, cost = await self._once(asked, request, operation, is_repeated=is_repeated)
-                return document, replayed, spent.plus(cost)
+                document, replayed, cost = await self._once(asked, request, call, values, is_repeated=is_repeated)
+                return document, replayed, cost if spent is NO_COST else spent.plus(cost)
             except _NotRead as unread:
                 again = partial(self._perform, asked)
                 return await replay_or_refuse(
                     unread.refusal, request.identity, lambda: request, again, readonly=request.readonly
                 )
             except SchemaGone:
-                operation = None  # It was about that schema.
+                call = None  # It was about that schema.
                 if self._schemas is not None:  # Asked again, it says that there is no such database, if there is none.
                     self._schemas.forget(DatabaseName(asked.namespace, asked.database))
             except _OtherServer:
@@ -430,30 +451,27 @@ class PostgresEngine:
                 waited = self._environment.monotonic() - began
                 if isinstance(error, StoreUnavailable):
                     self._pool.drop_idle()
-                    is_repeated, operation = True, None
+                    is_repeated, call = True, None
                     if request.identity is None:
                         raise
                 if waited >= self._patience(error):
                     raise
             await self._environment.asleep(POLL_SECONDS)
 
-    def _operation(self, asked: AskedDatabase, request: SqlRequest) -> OperationRequest | None:
-        """What the core is told of a request with a key; None where it has to be asked step by step."""
+    def _call(self, asked: AskedDatabase, request: SqlRequest) -> KeyedCall | None:
+        """What is known of a request by its key alone; None where the gate has to be asked step by step."""
         identity = request.identity
         schema = None if self._schemas is None else self._schemas.recall(asked.namespace, asked.database)
         if schema is None or type(identity) is not Keyed or self._seal is not None or armed():
             return None
-        factory = self._gate(identity.scope, schema)._call_factory
-        call = CallSpec(unreachable, request.fingerprint_fields(), _NAME)
-        return factory.joined_request((factory.stored_key(identity.key),), call, _CLAIMS, given=identity.key)
+        return self._scope(identity.scope, schema).call(identity.key, request.fingerprint())
 
-    async def _replayed(self, operation: OperationRequest, account: Account | None) -> dict[str, Any] | None:
-        """The first result, if the key was settled lately and a quick look finds it; else the usual way says more."""
-        claimant = operation.claimant
-        if claimant.id not in self._seen or (account is not None and account.cpu_wait(REQUEST_SECONDS)):
+    async def _replayed(self, call: KeyedCall, account: Account | None) -> dict[str, Any] | None:
+        """The first result of a key that was settled lately, if a quick look finds it; else the usual way says more."""
+        if account is not None and account.cpu_wait(REQUEST_SECONDS):
             return None
-        seen = await self._reader.read(self._records, claimant.id)
-        outcome = None if seen is None else peeked_outcome(seen, claimant.fingerprint, None)
+        seen = await self._reader.read(self._records, call.id)
+        outcome = None if seen is None else peeked_outcome(seen, call.fingerprint, None)
         if outcome is None:
             return None
         if account is not None:
@@ -468,25 +486,39 @@ class PostgresEngine:
         return self._limits.queue_seconds if isinstance(error, StoreUnavailable | RetryTransaction) else 0.0
 
     async def _once(
-        self, asked: AskedDatabase, request: SqlRequest, operation: OperationRequest | None, *, is_repeated: bool
+        self,
+        asked: AskedDatabase,
+        request: SqlRequest,
+        call: KeyedCall | None,
+        values: Sequence[list[bytes | None]] | None,
+        *,
+        is_repeated: bool,
     ) -> tuple[dict[str, Any], bool, SqlCost]:
-        async with self._lend(asked, request) as session:
+        tenant = asked.tenant
+        text = self._costs.text_of(tenant, request)
+        expected = self._costs.expected(text)
+        lending = self._pool.lend(tenant, asked.account, expected)
+        session = await lending.begin()
+        try:
             if session.version != self._version:
                 raise _OtherServer
             joined: TenantTransaction | None = None
-            began = self._environment.monotonic()
             try:
-                try:
-                    bound = await self._read(request, await self._found(session, asked), asked.namespace)
-                finally:
-                    session.worked += self._environment.monotonic() - began
-                if self._costs.expected(asked.tenant, request) > self._costs.quick:
-                    bound = bound._replace(is_slow=True)
+                bound = await self._read(session, request, asked, values, is_slow=expected > self._costs.quick)
                 joined = TenantTransaction(
-                    session, bound, self._records, self._store.target.lock_timeout, self._seen, is_repeated=is_repeated
+                    session, bound, self._records, self._lock_timeout, self._seen, is_repeated=is_repeated
                 )
-                async with self._sealed(request):
-                    document, replayed = await self._in_transaction(request, bound, joined, operation)
+                document = None
+                if call is not None and bound.is_foretold and not bound.replay_only:
+                    chance = self._environment.random(48)
+                    if await joined.settle_at_once(call, chance):
+                        self._note_settled(call, chance, joined)
+                        document = bound.foretold()
+                if document is not None:
+                    replayed = False
+                else:
+                    async with self._sealed(request):
+                        document, replayed = await self._in_transaction(request, bound, joined)
             except OncewardError as error:
                 note_cost(error, SqlCost(self._pool.cost_of(session)))
                 if joined is not None:
@@ -498,8 +530,36 @@ class PostgresEngine:
                 note_cost(unread.refusal, SqlCost(self._pool.cost_of(session)))
                 raise
             finally:
-                self._costs.note(asked.tenant, request, self._pool.cost_of(session))
-            return document, replayed, SqlCost(self._pool.cost_of(session), joined.grown)
+                cost = self._pool.cost_of(session)
+                self._costs.note(text, cost)
+            return document, replayed, new_tuple(SqlCost, (cost, joined.grown))
+        finally:
+            lending.end()
+
+    async def _read(
+        self,
+        session: TenantSession,
+        request: SqlRequest,
+        asked: AskedDatabase,
+        values: Sequence[list[bytes | None]] | None,
+        *,
+        is_slow: bool,
+    ) -> TenantRequest:
+        """The request as it is sent. If it is none of PostgreSQL's, and has a key, that may have been moved here."""
+        began = self._environment.monotonic()
+        try:
+            schema = None
+            if self._schemas is not None and not self._closed:
+                schema = self._schemas.recall(asked.namespace, asked.database)
+            if schema is None:
+                schema = await self._found(session, asked)
+            return await self._bound(request, schema, asked.namespace, values, is_slow=is_slow)
+        except SqlError as refusal:
+            if request.identity is None or request.readonly or request.replay_only:
+                raise
+            raise _NotRead(refusal) from None
+        finally:
+            session.worked += self._environment.monotonic() - began
 
     def _sealed(self, request: SqlRequest) -> AbstractAsyncContextManager[None]:
         """The keys at hand that a record is sealed under."""
@@ -512,7 +572,6 @@ class PostgresEngine:
         request: SqlRequest,
         bound: TenantRequest,
         joined: TenantTransaction,
-        operation: OperationRequest | None = None,
     ) -> tuple[dict[str, Any], bool]:
         began = self._environment.monotonic()
 
@@ -529,42 +588,45 @@ class PostgresEngine:
             if request.replay_only:
                 raise NotReplayed
             return timed(await joined.run()), False
-        if operation is not None and bound.is_foretold and not request.replay_only:
-            document = await self._settled_at_once(operation, bound, joined)
-            if document is not None:
-                return document, False
-        gate, fields = self._gate(identity.scope, bound.schema), request.fingerprint_fields()
+        gate, fields = self._scope(identity.scope, bound.schema).gate, request.fingerprint_fields()
         if isinstance(identity, Keyed):
-            document = await gate.atomic(joined, identity.key, work, request=fields, name=_NAME, claim="last")
+            document = await gate.atomic(joined, identity.key, work, request=fields, name=NAME, claim=CLAIM)
         else:
             steps = gate.plan(identity.plan)
-            document = await steps.step(
-                identity.step, work, request=fields, name=_NAME, connection=joined, claim="last"
-            )
+            document = await steps.step(identity.step, work, request=fields, name=NAME, connection=joined, claim=CLAIM)
         return document, not joined.settled
 
-    async def _settled_at_once(
-        self, operation: OperationRequest, bound: TenantRequest, joined: TenantTransaction
-    ) -> dict[str, Any] | None:
-        """Run what has a certain result, in one round trip with its record; None if the key was used before."""
-        chance = self._environment.random(48)
-        if not await joined.settle_at_once(foretold_write(operation, bound.foretold_bytes(), chance)):
-            return None
-        done = AfterCommit(operation.claimant.id, chance[:16], (), committed=True)
-        if self._main_gate._after(done, joined):
-            await self._main_gate._tidy()
-        return bound.foretold()
+    def _note_settled(self, call: KeyedCall, chance: bytes, joined: TenantTransaction) -> None:
+        """What has a certain result was run, in one round trip with its record: the gate counts it."""
+        if self._main_gate._after(new_tuple(AfterCommit, (call.id, chance[:16], (), True)), joined):
+            self._tidy_later()
 
-    def _gate(self, scope: str, schema: str) -> AsyncGate:
-        """The gate of a scope in a database. A database that is dropped and made again has keys of its own."""
-        gate = self._gates.get((scope, schema))
-        if gate is None:
-            gate = self._gates[scope, schema] = self._main_gate.scoped(stored_scope(scope, schema))
-            if len(self._gates) > GATES_MAX:
-                self._gates.popitem(last=False)
+    def _tidy_later(self) -> None:
+        """Purge a little beside the requests: a session of a tenant's is lent, and others wait for it."""
+        if self._tidying is None or self._tidying.done():
+            self._tidying = asyncio.create_task(self._main_gate._tidy())
+
+    def _scope(self, scope: str, schema: str) -> KeyedScope:
+        """The keys of a scope in a database. A database that is dropped and made again has keys of its own."""
+        found = self._scopes.get((scope, schema))
+        if found is None:
+            found = self._scopes[scope, schema] = KeyedScope(self._main_gate.scoped(stored_scope(scope, schema)))
+            if len(self._scopes) > SCOPES_MAX:
+                self._scopes.popitem(last=False)
         else:
-            self._gates.move_to_end((scope, schema))
-        return gate
+            self._scopes.move_to_end((scope, schema))
+        return found
+
+
+class _Options(NamedTuple):
+    """What a caller says of a request besides its statements, in the order of `SqlRequest`."""
+
+    identity: Identity | None
+    readonly: bool
+    batch: bool
+    about: Any
+    replay_only: bool
+    growth: int | None
 
 
 class _OtherServer(Exception):
@@ -619,15 +681,14 @@ async def _undo(joined: TenantTransaction) -> None:
         return  # The session is closed, and the server undoes it.
 
 
-def _checked_as_sent(sql: str, params: Params) -> Any:
-    """Parameters as they were sent. Those that PostgreSQL could not take are refused."""
-    for place, value in enumerate(ordered(numbered(sql), params), 1):
-        to_postgres(value, str(place))
-    return as_sent(sql, params)
+def _in_postgres_form(template: Template, params: Params) -> list[bytes | None]:
+    """The values of a statement's placeholders; `SqlError` for those that PostgreSQL could not take."""
+    return [to_postgres(value, place) for place, value in enumerate(ordered(template, params), 1)]
 
 
 def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the connection was lost while this write was committed, and it may be written. Look whether it is; with an "
-        "idempotency key a write can be sent again safely"
+        "the connection was lost while this write was committed, and it may have been written. Check whether it is; "
+        "with an "
+        "idempotency key, a write can be sent again safely"
     )

@@ -25,21 +25,24 @@ class KnownCosts:
         self._most = limits.statement_seconds
         self._known: OrderedDict[int, float] = OrderedDict()
 
-    def expected(self, tenant: str, request: SqlRequest) -> float:
-        """Processor seconds to set aside."""
-        return self._known.get(_name(tenant, request), self.quick)
+    @staticmethod
+    def text_of(tenant: str, request: SqlRequest) -> int:
+        """What a request is remembered by."""
+        if len(request.statements) == 1:
+            return hash((tenant, request.statements[0][0]))
+        return hash((tenant, *[sql for sql, _ in request.statements]))
 
-    def note(self, tenant: str, request: SqlRequest, seconds: float) -> None:
+    def expected(self, text: int) -> float:
+        """Processor seconds to set aside."""
+        return self._known.get(text, self.quick)
+
+    def note(self, text: int, seconds: float) -> None:
         """It took so long."""
-        name = _name(tenant, request)
         if seconds <= self.quick:
-            self._known.pop(name, None)
+            if self._known:
+                self._known.pop(text, None)
             return
-        self._known[name] = min(seconds, self._most)
-        self._known.move_to_end(name)
+        self._known[text] = min(seconds, self._most)
+        self._known.move_to_end(text)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-
-
-def _name(tenant: str, request: SqlRequest) -> int:
-    return hash((tenant, tuple(sql for sql, _ in request.statements)))

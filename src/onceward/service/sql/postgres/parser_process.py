@@ -47,7 +47,7 @@ class LongStatements:
         except ValueError:
             raise SqlError(
                 SqlKind.TOO_LARGE,
-                "the statement is too long or too deep to be checked",
+                "the statement is too long or too deeply nested to be checked",
                 hint="put values into parameters, or send it in parts",
             ) from None
         if "error" in found:

@@ -48,6 +48,8 @@ def numbered(sql: str) -> Template:
 
 def ordered(template: Template, params: Sequence[Any] | Mapping[str, Any] | None) -> list[Any]:
     """The values in the order of the placeholders; `SqlError` if some are missing or left over."""
+    if type(params) is list and len(params) == template.parameters and not template.names:
+        return params  # Most are.
     if isinstance(params, Mapping):
         if template.parameters and not template.names:
             raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? or $1 in it; send its parameters as a list")

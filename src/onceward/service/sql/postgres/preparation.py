@@ -37,7 +37,7 @@ SECRET_CATALOGS: Final = frozenset(_SECRETS.split())
 _EVERYWHERE: Final = """\
 -- Onceward: a database for tenants' SQL. Run this in the database {database}, which has to be its own:
 --   psql -d {database} -f this-file
--- All of it or nothing is done, and running it again does no harm.
+-- It is one transaction, and running it again is safe.
 -- Give the role a way to log in yourself (ALTER ROLE {role} PASSWORD ..., or a certificate).
 BEGIN;
 DO $$ BEGIN

@@ -27,6 +27,7 @@ HEAVY_ROWS: Final = 100
 HEAVY_SECONDS: Final = 0.05
 """A request that writes more rows, or takes longer, is looked at before it commits."""
 REMEMBERED: Final = 10_000
+_NEVER: Final = float("-inf")
 _THINGS: Final = """pg_catalog.pg_depend AS part JOIN pg_catalog.pg_namespace AS space ON space.oid = part.refobjid
     AND part.refclassid = CAST('pg_catalog.pg_namespace' AS pg_catalog.regclass)"""
 SIZE: Final = f"""(SELECT CAST(coalesce(sum(pg_catalog.pg_total_relation_size(part.objid)), 0) AS bigint)
@@ -108,8 +109,8 @@ def quota_full(growth: int | None) -> SqlError:
     """A request would add more than it may."""
     return SqlError(
         SqlKind.FULL,
-        f"{QUOTA_FULL}: this needs more than the {growth} bytes that it leaves; nothing was written",
-        hint="delete rows or databases that are not needed, or have the quota raised",
+        f"{QUOTA_FULL}: this needs more than the {growth} bytes that are left; nothing was written",
+        hint="delete rows or databases that are not needed, or ask for a higher quota",
     )
 
 
@@ -123,7 +124,7 @@ class MeasuredLately:
     def is_due(self, schema: str) -> bool:
         """Whether to look now; whoever is told so does."""
         now = self._monotonic()
-        if now - self._at.get(schema, float("-inf")) < MEASURED_SECONDS:
+        if now - self._at.get(schema, _NEVER) < MEASURED_SECONDS:
             return False
         self._at[schema] = now
         self._at.move_to_end(schema)

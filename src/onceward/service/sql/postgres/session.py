@@ -15,7 +15,7 @@ everybody what the standby does not have. Whoever waits for too long hangs up in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import psycopg
@@ -54,8 +54,32 @@ _SETTINGS: Final = (
     # A client that is gone is noticed while its statement runs.
     "SET client_connection_check_interval = '2s'",
     "SET default_transaction_isolation = 'read committed'",
+    # What only reads says so by itself.
+    "SET default_transaction_read_only = off",
 )
 _WORK_MEMORY: Final = "SET work_mem = '{}kB'"
+
+# libpq's numbers, of which a request compares dozens: to ask an enumeration for a member takes longer than to compare.
+_TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_DONE, _FAILED, _SYNC = int(ExecStatus.COMMAND_OK), int(ExecStatus.FATAL_ERROR), int(ExecStatus.PIPELINE_SYNC)
+_ROWS: Final = frozenset(map(int, (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_OK, ExecStatus.TUPLES_CHUNK)))
+_COPIES: Final = frozenset(map(int, (ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH)))
+_IDLE, _ACTIVE = int(TransactionStatus.IDLE), int(TransactionStatus.ACTIVE)
+_CONNECTED, _NO_PIPELINE = int(ConnStatus.OK), int(PipelineStatus.OFF)
+_ALL_BINARY: Final = tuple([_BINARY] * count for count in range(32))
+"""The forms of so many values in binary: libpq is told the form of each."""
+
+
+class _SessionConnection(AsyncPostgresConnection):
+    """Where psycopg itself waits for the server, the session that listens beside it has to stop."""
+
+    stop_listening: Callable[[], None] | None = None
+
+    async def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        """Run one of psycopg's generators on this connection."""
+        if self.stop_listening is not None:
+            self.stop_listening()
+        return await super().wait(gen, *arguments, **options)
 
 
 class Answer:
@@ -69,6 +93,8 @@ class Answer:
     """libpq's, the last of them."""
     error: Any = None
     """The same, if the step failed."""
+    counter: RowCounter | None = None
+    """What counts its rows, where they are counted."""
 
 
 class PipelineStep(NamedTuple):
@@ -116,11 +142,14 @@ class RowCounter:
 class TenantSession:
     """One connection."""
 
-    def __init__(self, connection: AsyncPostgresConnection, limits: Limits, opened_at: float) -> None:
+    def __init__(self, connection: _SessionConnection, limits: Limits, opened_at: float) -> None:
         self.connection = connection
+        connection.stop_listening = self._stop_listening
         self.limits = limits
         self.opened_at = opened_at
         self.uses = 0
+        self.served = ""
+        """The tenant that had it last."""
         self.worked = 0.0
         """Seconds that tenants' statements took since this session was lent, with the way to the server and back."""
         self.told = 0.0
@@ -130,8 +159,15 @@ class TenantSession:
         self.version: int = connection.info.server_version
         """Of the server."""
         self._prepared: set[bytes] = set()
+        self._preparing: list[tuple[bytes, Answer]] = []
         self._loader = Transformer(connection)
+        self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] | None = None
+        self._socket: int | None = None
+        """What the event loop listens to for us: from the first exchange on, because to begin and to end costs."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: tuple[float, Callable[[], None]] | None = None
+        """When an exchange has taken for too long, and what is done then."""
         self._cancelling: asyncio.Task[None] | None = None
         self.spoilt = False
         """Whether it is not to be used again."""
@@ -139,7 +175,7 @@ class TenantSession:
     @classmethod
     async def open(cls, target: PostgresTarget, limits: Limits, now: float) -> Self:
         """Connect. Errors are the driver's."""
-        connection = await AsyncPostgresConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
+        connection = await _SessionConnection.connect(**connect_arguments(target, RECORD_CONVERSION))
         connection.silence_seconds = 2 * limits.statement_seconds + ANSWER_SECONDS
         try:
             settings = [*_SETTINGS, _WORK_MEMORY.format(8_192)]
@@ -164,18 +200,22 @@ class TenantSession:
         pgconn = self.connection.pgconn
         return (
             not self.spoilt
-            and pgconn.status == ConnStatus.OK
-            and pgconn.transaction_status == TransactionStatus.IDLE
-            and pgconn.pipeline_status == PipelineStatus.OFF
+            and pgconn.status == _CONNECTED
+            and pgconn.transaction_status == _IDLE
+            and pgconn.pipeline_status == _NO_PIPELINE
         )
 
     @property
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open, be it one that failed."""
-        return bool(self.connection.pgconn.transaction_status != TransactionStatus.IDLE)
+        return bool(self.connection.pgconn.transaction_status != _IDLE)
 
     def close(self) -> None:
         """Hang up. What is open is rolled back by the server."""
+        self._stop_listening()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.connection.pgconn.finish()
 
     async def exchange(
@@ -193,12 +233,15 @@ class TenantSession:
         `commits`, nobody tells it to stop.
         """
         answers = [Answer() for _ in steps]
+        for number in counted:
+            answers[number].counter = counter
         self.uses += 1
-        loop, seconds = asyncio.get_running_loop(), self.limits.statement_seconds
+        loop, seconds = self._loop, self.limits.statement_seconds
         began = loop.time()
-        deadline = loop.call_later(2 * seconds if commits else seconds, self._hang_up if commits else self._cancel)
+        failed: bool | None = None
+        self._watch(began + 2 * seconds if commits else began + seconds, self._hang_up if commits else self._cancel)
         try:
-            await self._talk(steps, answers, counted, counter)
+            failed = await self._talk(steps, answers)
             self.connection.notices.check()
         except (psycopg.Error, OSError) as error:
             self.spoilt = True
@@ -209,33 +252,74 @@ class TenantSession:
                 await self._send_cancel()
             raise
         finally:
-            deadline.cancel()
+            self._deadline = None
             # Waiting for a disk or a standby is nobody's work: of what was committed, the server says how long it took.
-            if counted and (not commits or any(one.error is not None for one in answers)):
+            if failed is None:  # It did not come to its end.
+                failed = any(one.error is not None for one in answers)
+            if counted and (failed or not commits):
                 self.worked += loop.time() - began
-            if self.connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            if self.connection.pgconn.transaction_status == _ACTIVE:
                 self.spoilt = True  # We were interrupted: nobody reads what is still on its way.
         return answers
 
-    async def _woken(self, *, writes: bool = False) -> None:
+    def _watch(self, until: float, act: Callable[[], None]) -> None:
         """
-        Wait until there is something to read, or room to write, and read what there is.
+        Have something done at a time of the event loop's, unless the exchange has ended by then.
+
+        There is one timer for many exchanges, most of which end long before: when it fires, it is set for the next.
+        """
+        self._deadline = until, act
+        if self._timer is not None:
+            if self._timer.when() <= until:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(until, self._look_at_deadline)
+
+    def _look_at_deadline(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        until, act = self._deadline
+        if self._loop.time() < until:
+            self._watch(until, act)
+        else:
+            act()
+
+    def _listen(self, socket: int) -> None:
+        if self._socket != socket:
+            self._stop_listening()
+            self._loop.add_reader(socket, self._wake)
+            self._socket = socket
+
+    def _stop_listening(self) -> None:
+        """Before the socket is closed, or read by somebody else."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket = None
+
+    def _woken(self) -> asyncio.Future[None]:
+        """
+        To be awaited: there is something to read (or room to write, for whoever asked the event loop for that).
 
         `connection.wait` would ask the event loop for a timer and a reader each time.
         """
-        pgconn, loop = self.connection.pgconn, asyncio.get_running_loop()
-        self._ready = loop.create_future()
-        if writes:
-            loop.add_writer(pgconn.socket, self._wake)
-        try:
-            await self._ready
-        finally:
-            if writes:
-                loop.remove_writer(pgconn.socket)
-        pgconn.consume_input()
+        self._ready = ready = self._loop.create_future()
+        return ready
+
+    async def _flush(self, pgconn: Any) -> None:
+        """Send what did not fit into the socket at once."""
+        while pgconn.flush():
+            self._loop.add_writer(pgconn.socket, self._wake)
+            try:
+                await self._woken()
+            finally:
+                self._loop.remove_writer(pgconn.socket)
+            pgconn.consume_input()
 
     def _wake(self) -> None:
-        if self._ready is not None and not self._ready.done():
+        if self._ready is None:
+            self._stop_listening()  # Nobody has asked for anything: the next exchange reads it, or finds out why.
+        elif not self._ready.done():
             self._ready.set_result(None)
 
     async def execute(self, *steps: PipelineStep) -> list[Answer]:
@@ -268,73 +352,99 @@ class TenantSession:
         except psycopg.Error:
             return  # The server's own limits are behind this one.
 
-    async def _talk(
-        self, steps: Sequence[PipelineStep], answers: list[Answer], counted: range, counter: RowCounter | None
-    ) -> None:
+    async def _talk(self, steps: Sequence[PipelineStep], answers: list[Answer]) -> bool:
+        """Whether one of the steps failed."""
         pgconn: Any = self.connection.pgconn
-        loop, socket = asyncio.get_running_loop(), pgconn.socket
         pgconn.enter_pipeline_mode()
-        loop.add_reader(socket, self._wake)
+        self._listen(pgconn.socket)
         try:
             sent = self._queue(pgconn, steps, answers)
             pgconn.pipeline_sync()
-            while pgconn.flush():
-                await self._woken(writes=True)
+            if pgconn.flush():
+                await self._flush(pgconn)
             failed = False
-            for number, expected in sent:
-                if number in counted and not failed:  # What the server skips has no rows, and libpq no mode for it.
+            is_busy, get_result = pgconn.is_busy, pgconn.get_result
+            for answer in sent:
+                counter = answer.counter
+                if counter is not None and not failed:  # What the server skips has no rows, and libpq no mode for it.
                     pgconn.set_single_row_mode()
                 while True:
-                    while pgconn.is_busy():
+                    while is_busy():
                         await self._woken()
-                    result = pgconn.get_result()
-                    if result is None or result.status == ExecStatus.PIPELINE_SYNC:
+                        pgconn.consume_input()
+                    result = get_result()
+                    if result is None:
                         break
-                    failed = failed or result.status == ExecStatus.FATAL_ERROR
-                    self._take(result, expected, counter if number in counted else None)
+                    answer.result, status = result, result.status
+                    if status != _DONE and (counter is not None or status not in _ROWS):
+                        failed = failed or status == _FAILED
+                        self._take(result, status, answer)
+            result = None if is_busy() else get_result()
+            if result is None or result.status != _SYNC:
+                await self._end_pipeline(pgconn, answers[-1], result)
+            if self._preparing:
+                self._forget_unprepared()
+            return failed or answers[-1].error is not None
+        except BaseException:
+            self._stop_listening()  # libpq may have closed the socket.
+            raise
         finally:
             self._ready = None
-            loop.remove_reader(socket)
             self._leave_pipeline()
 
-    def _queue(
-        self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]
-    ) -> list[tuple[int, Answer | bytes]]:
-        """Hand the steps to libpq. What will be answered, in order: the number of a step, and where its answer goes."""
-        sent: list[tuple[int, Answer | bytes]] = []
-        for number, (sql, values, name, binary) in enumerate(steps):
-            form = Format.BINARY if binary else Format.TEXT
-            formats = [form] * len(values) if binary else None
-            if not name:
-                pgconn.send_query_params(sql, values or None, None, formats, form)
-            else:
-                if name not in self._prepared:
-                    pgconn.send_prepare(name, sql)
-                    sent.append((-1, name))
-                    self._prepared.add(name)
-                pgconn.send_query_prepared(name, values or None, formats, form)
-            sent.append((number, answers[number]))
-        return [*sent, (-1, b"")]  # And the sync.
+    async def _end_pipeline(self, pgconn: Any, last: Answer, result: Any) -> None:
+        """Read what ends it. An error here is that of a commit which no step has asked for: it is the last step's."""
+        for _ in range(4):  # What was read already, an error, a None behind it, and the end.
+            if result is not None:
+                if result.status == _SYNC:
+                    return
+                last.error = last.error or result
+            while pgconn.is_busy():
+                await self._woken()
+                pgconn.consume_input()
+            result = pgconn.get_result()
+        raise psycopg.OperationalError("the pipeline did not end")
 
-    def _take(self, result: Any, answer: Answer | bytes, counter: RowCounter | None) -> None:
-        if isinstance(answer, bytes):  # The name of a statement that was to be prepared.
-            if result.status != ExecStatus.COMMAND_OK:
-                self._prepared.discard(answer)
-            return
-        answer.result = result
-        match result.status:
-            case ExecStatus.COMMAND_OK | ExecStatus.PIPELINE_ABORTED:
-                pass
-            case ExecStatus.SINGLE_TUPLE | ExecStatus.TUPLES_OK | ExecStatus.TUPLES_CHUNK:
-                if counter is not None:
-                    self._take_rows(result, answer, counter)
-            case ExecStatus.FATAL_ERROR:
-                answer.error = result
-            case ExecStatus.COPY_IN | ExecStatus.COPY_OUT | ExecStatus.COPY_BOTH:
-                # The parser refuses COPY. If one comes this far, what follows on this connection is rows, not answers.
-                self.spoilt = True
-                self.connection.pgconn.finish()
-                raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
+    def _queue(self, pgconn: Any, steps: Sequence[PipelineStep], answers: list[Answer]) -> list[Answer]:
+        """Hand the steps to libpq. Where the answers go, in their order: those of preparing are among them."""
+        prepared, send_prepared = self._prepared, pgconn.send_query_prepared
+        sent = answers
+        for number, (sql, values, name, binary) in enumerate(steps):
+            if not name:
+                pgconn.send_query_params(sql, values or None, None, _forms(values) if binary else None, int(binary))
+                continue
+            if name not in prepared:
+                pgconn.send_prepare(name, sql)
+                prepared.add(name)
+                made = Answer()
+                self._preparing.append((name, made))
+                if sent is answers:
+                    sent = answers.copy()
+                sent.insert(number + len(sent) - len(answers), made)
+            if values:
+                send_prepared(name, values, _forms(values) if binary else None, int(binary))
+            else:
+                send_prepared(name, None, None, int(binary))
+        return sent
+
+    def _forget_unprepared(self) -> None:
+        """What was skipped, because something before it failed."""
+        for name, answer in self._preparing:
+            if answer.result.status != _DONE:
+                self._prepared.discard(name)
+        self._preparing.clear()
+
+    def _take(self, result: Any, status: int, answer: Answer) -> None:
+        if status == _FAILED:
+            answer.error = result
+        elif status in _ROWS:
+            if answer.counter is not None:
+                self._take_rows(result, answer, answer.counter)
+        elif status in _COPIES:
+            # The parser refuses COPY. If one comes this far, what follows on this connection is rows, not answers.
+            self.spoilt = True
+            self.close()
+            raise psycopg.OperationalError("a COPY was begun, and the connection was closed")
 
     def _take_rows(self, result: Any, answer: Answer, counter: RowCounter) -> None:
         if answer.rows is None:
@@ -354,15 +464,20 @@ class TenantSession:
 
     def _leave_pipeline(self) -> None:
         pgconn = self.connection.pgconn
-        if pgconn.status != ConnStatus.OK:
+        if pgconn.status != _CONNECTED:
             self.spoilt = True
             return
         try:
-            if pgconn.pipeline_status != PipelineStatus.OFF:
+            if pgconn.pipeline_status != _NO_PIPELINE:
                 pgconn.exit_pipeline_mode()
         except psycopg.Error:
             self.spoilt = True
-            pgconn.finish()
+            self.close()
+
+
+def _forms(values: Sequence[bytes | None]) -> list[int]:
+    count = len(values)
+    return _ALL_BINARY[count] if count < len(_ALL_BINARY) else [_BINARY] * count
 
 
 def document_of(answer: Answer) -> dict[str, Any]:

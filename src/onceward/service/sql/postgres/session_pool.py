@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from typing import Final, NamedTuple
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from onceward.protocol.errors import EngineClosed
 from onceward.runtime.environment import Environment
@@ -49,16 +50,13 @@ class _Line:
 class _Waiting:
     """One of them."""
 
-    __slots__ = ("seconds", "turn")
+    __slots__ = ("seconds", "turn", "until")
 
-    def __init__(self, seconds: float, turn: asyncio.Future[_Taken]) -> None:
+    def __init__(self, seconds: float, turn: asyncio.Future[_Taken], until: float) -> None:
         self.seconds = seconds
         self.turn = turn
-
-    def expire(self) -> None:
-        """It has waited for long enough."""
-        if not self.turn.done():
-            self.turn.set_exception(TimeoutError())
+        self.until = until
+        """When it has waited for long enough, by the event loop's clock."""
 
 
 class _Taken:
@@ -78,6 +76,10 @@ class _Taken:
             self.reserved.settle(used)
 
 
+_NOTHING: Final = _Taken(None, None)
+"""Where nobody counts."""
+
+
 class SessionPool:
     """Sessions, at most so many in all and for each tenant."""
 
@@ -93,6 +95,8 @@ class SessionPool:
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """Of tenants who have or wait for sessions; the one whose turn it is first."""
         self._look: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        """One timer for all who wait, not later than the first of them may: most have their turn long before."""
         self._ever = False
         self._closed = False
 
@@ -105,29 +109,48 @@ class SessionPool:
         """A session for the length of a block. Of the payer's processor time, so much is set aside before."""
         return Lending(self, tenant, account, seconds)
 
-    async def take(self, tenant: str, account: Account | None, seconds: float) -> Lent:
-        """A session in turn, to be given back whatever happens."""
-        line = self._lines.get(tenant)
-        if line is None:
-            line = self._lines[tenant] = _Line(account)
-        taken = self._taken_at_once(tenant, line, seconds) or await self._turn(tenant, line, seconds)
+    async def take(self, lending: Lending) -> TenantSession:
+        """A session in turn, to be given back whatever happens (`Lending.end`)."""
+        tenant, account = lending.tenant, lending.account
+        lending.held = None if account is None else account.hold(Resource.WAITING)
         try:
-            session = self._rested() or await self._open()
+            line = self._lines.get(tenant)
+            if line is None:
+                line = self._lines[tenant] = _Line(account)
+            taken = self._taken_at_once(tenant, line, lending.seconds)
+            if taken is None:
+                one = self._stand_in_line(tenant, line, lending.seconds)
+                try:
+                    taken = await one.turn
+                except BaseException as error:
+                    self._leave_line(tenant, line, one)
+                    if isinstance(error, TimeoutError):
+                        waited = self._limits.queue_seconds
+                        raise waited_too_long(waited, line.account, lending.seconds) from None
+                    raise
+            try:
+                session = self._rested(tenant) or await self._open()
+            except BaseException:
+                self._give_back(tenant, line, taken, 0.0)
+                raise
         except BaseException:
-            self._give_back(tenant, line, taken, 0.0)
+            if lending.held is not None:
+                lending.held.give_back()
             raise
         session.worked = session.told = 0.0
-        return Lent(session, line, taken)
+        session.served = tenant
+        lending.session, lending.line, lending.taken = session, line, taken
+        return session
 
-    def give(self, tenant: str, lent: Lent) -> None:
+    def give(self, lending: Lending) -> None:
         """Take a session back."""
-        session, line, taken = lent
+        session = lending.session
         used = self.cost_of(session)
         if self._closed or not session.is_at_rest:
             session.close()
         else:
             self._idle.append(session)
-        self._give_back(tenant, line, taken, used)
+        self._give_back(lending.tenant, lending.line, lending.taken, used)
 
     def _give_back(self, tenant: str, line: _Line, taken: _Taken, used: float) -> None:
         taken.give_back(used)
@@ -153,8 +176,9 @@ class SessionPool:
     def close(self) -> None:
         """Let go of every idle session; those that are lent are closed when they come back."""
         self.refuse_waiting()
-        if self._look is not None:
-            self._look.cancel()
+        for timer in (self._look, self._expiry):
+            if timer is not None:
+                timer.cancel()
         self.drop_idle()
 
     def _taken_at_once(self, tenant: str, line: _Line, seconds: float) -> _Taken | None:
@@ -168,7 +192,8 @@ class SessionPool:
             line.lent += 1
         return taken
 
-    async def _turn(self, tenant: str, line: _Line, seconds: float) -> _Taken:
+    def _stand_in_line(self, tenant: str, line: _Line, seconds: float) -> _Waiting:
+        """Wait for a turn, or be refused."""
         if self._closed:
             raise EngineClosed
         account = line.account
@@ -177,34 +202,44 @@ class SessionPool:
             raise no_processor_time(account, seconds)
         if len(line.waiting) >= self._limits.queue_length:
             raise line_full(len(line.waiting))
-        one = _Waiting(seconds, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        one = _Waiting(seconds, loop.create_future(), loop.time() + self._limits.queue_seconds)
         line.waiting.append(one)
-        self._serve()
-        if one.turn.done():
-            return one.turn.result()
-        timer = asyncio.get_running_loop().call_later(self._limits.queue_seconds, one.expire)
-        try:
-            return await one.turn
-        except BaseException as error:
-            if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
-                one.turn.result().give_back(0.0)
-                line.lent -= 1
-                self._free += 1
-                self._serve()
-            elif one in line.waiting:
-                line.waiting.remove(one)
-            self._forget(tenant, line)
-            if isinstance(error, TimeoutError):
-                raise waited_too_long(self._limits.queue_seconds, account, seconds) from None
-            raise
-        finally:
-            timer.cancel()
+        if account is not None:  # Something may be to be had on it that was not a moment ago.
+            self._serve()
+        if self._expiry is None:
+            self._expiry = loop.call_at(one.until, self._expire)
+        return one
+
+    def _leave_line(self, tenant: str, line: _Line, one: _Waiting) -> None:
+        """It has waited for too long, or has gone; a turn that it was given meanwhile is the next one's."""
+        if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
+            one.turn.result().give_back(0.0)
+            line.lent -= 1
+            self._free += 1
+            self._serve()
+        elif one in line.waiting:
+            line.waiting.remove(one)
+        self._forget(tenant, line)
+
+    def _expire(self) -> None:
+        """Refuse those who have waited for long enough, and come again for the next of them."""
+        loop = asyncio.get_running_loop()
+        now, soonest = loop.time(), float("inf")
+        for line in self._lines.values():
+            for one in line.waiting:
+                if one.until > now:  # So has everybody behind it.
+                    soonest = min(soonest, one.until)
+                    break
+                if not one.turn.done():
+                    one.turn.set_exception(TimeoutError())
+        self._expiry = None if soonest == float("inf") else loop.call_at(soonest, self._expire)
 
     def _serve(self) -> None:
         """Give free sessions to whoever waits: one for each tenant in turn."""
         passed_over: set[str] = set()
         while self._free and not self._closed:
-            tenant = next((one for one in self._lines if one not in passed_over and self._may_have(one)), None)
+            tenant = self._next(passed_over)
             if tenant is None:
                 return
             line = self._lines[tenant]
@@ -221,16 +256,19 @@ class SessionPool:
             line.lent += 1
             one.turn.set_result(taken)
 
-    def _may_have(self, tenant: str) -> bool:
-        """Whether a tenant waits, and may have one more: its own limit, or as many as are still free."""
-        line = self._lines[tenant]
-        return bool(line.waiting) and line.lent < min(self._each, self._free)
+    def _next(self, passed_over: set[str]) -> str | None:
+        """Who waits, and may have one more: its own limit, or as many as are still free."""
+        most = min(self._each, self._free)
+        for tenant, line in self._lines.items():
+            if line.waiting and line.lent < most and tenant not in passed_over:
+                return tenant
+        return None
 
     def _take(self, line: _Line, seconds: float) -> _Taken | None:
         """What the next of a line needs on its account; None if that is not to be had now."""
         account = line.account
         if account is None:
-            return _Taken(None, None)
+            return _NOTHING
         running = account.try_hold(Resource.RUNNING)
         if running is None:
             return None
@@ -253,10 +291,14 @@ class SessionPool:
         if not line.lent and not line.waiting and self._lines.get(tenant) is line:
             del self._lines[tenant]
 
-    def _rested(self) -> TenantSession | None:
-        """One that is open already."""
-        while self._idle:
-            session = self._idle.pop()
+    def _rested(self, tenant: str) -> TenantSession | None:
+        """One that is open already: the one that served this tenant last knows its tables, or else any."""
+        idle = self._idle
+        while idle:
+            known = len(idle) - 1
+            while known and idle[known].served != tenant:
+                known -= 1
+            session = idle.pop(known if idle[known].served == tenant else -1)
             if session.is_at_rest and not self._is_old(session):
                 return session
             session.close()
@@ -285,41 +327,37 @@ class SessionPool:
         return session.uses > USES_MAX or self._environment.monotonic() - session.opened_at > AGE_SECONDS
 
 
-class Lent(NamedTuple):
-    """A session, and what is held for it."""
-
-    session: TenantSession
-    line: _Line
-    taken: _Taken
-
-
 class Lending:
     """`async with pool.lend(...) as session:`"""
 
-    __slots__ = ("_account", "_held", "_lent", "_pool", "_seconds", "_tenant")
+    __slots__ = ("_pool", "account", "held", "line", "seconds", "session", "taken", "tenant")
 
     def __init__(self, pool: SessionPool, tenant: str, account: Account | None, seconds: float) -> None:
         self._pool = pool
-        self._tenant = tenant
-        self._account = account
-        self._seconds = seconds
-        self._held: Hold | None = None
-        self._lent: Lent | None = None
+        self.tenant = tenant
+        self.account = account
+        self.seconds = seconds
+        self.held: Hold | None
+        """A place in line."""
+        self.session: TenantSession
+        self.line: _Line
+        self.taken: _Taken
+        """What is held for the session."""
 
-    async def __aenter__(self) -> TenantSession:
-        self._held = None if self._account is None else self._account.hold(Resource.WAITING)
+    def begin(self) -> Coroutine[Any, Any, TenantSession]:
+        """The session. Whoever gets it has to `end`: a block does, and costs two coroutines more."""
+        return self._pool.take(self)
+
+    def end(self) -> None:
+        """Give it back."""
         try:
-            self._lent = await self._pool.take(self._tenant, self._account, self._seconds)
-        except BaseException:
-            if self._held is not None:
-                self._held.give_back()
-            raise
-        return self._lent.session
+            self._pool.give(self)
+        finally:
+            if self.held is not None:
+                self.held.give_back()
+
+    def __aenter__(self) -> Coroutine[Any, Any, TenantSession]:
+        return self.begin()
 
     async def __aexit__(self, *_: object) -> None:
-        try:
-            if self._lent is not None:
-                self._pool.give(self._tenant, self._lent)
-        finally:
-            if self._held is not None:
-                self._held.give_back()
+        self.end()

@@ -32,7 +32,7 @@ KINDS: Final[dict[str, tuple[SqlKind, str | None]]] = {
     "42601": (SqlKind.SYNTAX, None),
     "42P02": (SqlKind.WRONG_PARAMS, None),
     "08P01": (SqlKind.WRONG_PARAMS, None),
-    "42P18": (SqlKind.TYPE, "say the parameter's type: $1::text"),
+    "42P18": (SqlKind.TYPE, "give the type of the parameter: $1::text"),
     "42804": (SqlKind.TYPE, None),
     "42846": (SqlKind.TYPE, None),
     "42883": (SqlKind.TYPE, "no function or operator takes these types; a cast may help"),
@@ -69,7 +69,7 @@ def sql_error(result: Any) -> OncewardError:
     code = field(DiagnosticField.SQLSTATE) or ""
     message = field(DiagnosticField.MESSAGE_PRIMARY) or "PostgreSQL refused the statement"
     if code.startswith(("57P", "08")) and code not in KINDS:
-        return StoreUnavailable("the database server is going away; nothing was written", retry_after_seconds=1.0)
+        return StoreUnavailable("the database server is shutting down; nothing was written", retry_after_seconds=1.0)
     kind, hint = KINDS.get(code, (SqlKind.INVALID, None))
     return SqlError(
         kind,

@@ -149,7 +149,7 @@ class StatementChecker:
         if len(tree) != 1:
             raise SqlError(
                 SqlKind.SYNTAX if not tree else SqlKind.DENIED,
-                f"the text has {len(tree)} statements, and one is run",
+                f"the text has {len(tree)} statements, and only one can be run",
                 hint="send one statement, or a batch",
             )
         [(kind, root)] = tree[0]["stmt"].items()
@@ -215,7 +215,9 @@ _OF_ROWS: Final = frozenset(
     ("any_out", "anyelement_out", "anynonarray_out", "anycompatible_out", "anycompatiblenonarray_out", "hash_record")
 ) | {"record_out", "record_send"}
 """Functions of a whole row, besides those in pg_, that `row.function` could call."""
-_NO_CODE: Final = "functions and triggers would run as somebody else; put the rule into a constraint, or the program"
+_NO_CODE: Final = (
+    "functions and triggers would run as another user; put the rule into a constraint or into your program"
+)
 _HINTS: Final = {
     "TransactionStmt": "every request is a transaction; send what belongs together as one batch",
     "VariableSetStmt": "settings belong to the service",
@@ -248,7 +250,7 @@ def _moves_sequence(node: Node) -> bool:
 
 
 def _denied(what: str, hint: str | None = None) -> SqlError:
-    return SqlError(SqlKind.DENIED, f"{what} is not possible here", hint=hint)
+    return SqlError(SqlKind.DENIED, f"{what} is not allowed here", hint=hint)
 
 
 def _nodes(root: Node) -> Iterator[tuple[str, Node]]:
@@ -282,7 +284,7 @@ def _check_relation(node: Node) -> None:
     if schema:
         raise _denied(f"the schema {schema[:60]}", "a database is one schema; leave its name out")
     if name.startswith(_OWN):
-        raise _denied(f"{name[:60]}", "names that begin so belong to the server and the service")
+        raise _denied(f"{name[:60]}", "names that begin like this belong to the server and the service")
     if node.get("relpersistence", "p") != "p":
         raise _denied(
             "a temporary or unlogged table", "sessions are shared, and unlogged rows do not survive a failover"
@@ -294,7 +296,7 @@ def _check_name(names: list[str]) -> None:
     if len(names) != 1:
         raise _denied(f"a name with a schema ({'.'.join(names)[:80]})", "leave the schema out")
     if names[0].startswith(_OWN):
-        raise _denied(f"{names[0][:60]}", "names that begin so belong to the server and the service")
+        raise _denied(f"{names[0][:60]}", "names that begin like this belong to the server and the service")
 
 
 def _check_options(node: Node, allowed: frozenset[str], what: str) -> None:

@@ -70,7 +70,7 @@ class TenantSchemas:
 
     def recall(self, namespace: str, database: str) -> str | None:
         """The schema, if it was asked for before."""
-        return self._known.get(DatabaseName(namespace, database))
+        return self._known.get((namespace, database))  # type: ignore[call-overload,no-any-return]  # As good as a name.
 
     async def find(self, session: TenantSession, namespace: str, database: str) -> str:
         """The schema of a database; `DatabaseUnknown` if there is none."""
@@ -176,5 +176,5 @@ def dropping(role: str) -> tuple[str, ...]:
 def _checked(name: str) -> str:
     """A name as we make them: it is written into statements."""
     if _NAME.fullmatch(name) is None:
-        raise ValueError("the table of databases names a schema that is none of ours")
+        raise ValueError("the table of databases names a schema that does not belong to the service")
     return name

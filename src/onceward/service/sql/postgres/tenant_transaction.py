@@ -8,7 +8,9 @@ The gate asks for the record first, and for the work after that. Here the work r
 record stands there, the question fails and the server skips the rest, so that nothing was begun. Everything else is as
 in any transaction that a gate joins: the core decides, and the unique constraint is the arbiter.
 
-Where the result is certain before anything is sent (an INSERT of plain values), both are one round trip.
+Where the result is certain before anything is sent (an INSERT of plain values), its record comes first and all is one:
+
+    look, or stop; the settled record; settings, role | BEGIN | the statements | constraints | time taken | COMMIT
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import cache, lru_cache
-from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.pq import DiagnosticField
@@ -24,11 +25,13 @@ from psycopg.pq import DiagnosticField
 from onceward._core.caller_transaction_async import AsyncCallerTransaction, AsyncFinishing
 from onceward._core.codec import Encoded, encode
 from onceward._core.errors import IllegalMove, InFlight, StoreUnavailable
-from onceward._core.record import PutResult, Record, Write
+from onceward._core.record import PutResult, Record, Write, new_tuple
 from onceward.adapters._psycopg_pipeline import PreparableStatement, preparable
 from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, STOP_UNLESS_LANDED, STOP_UNLESS_OURS
 from onceward.protocol.errors import SqlError
 from onceward.runtime.flow_driver import BegunCoroutine
+from onceward.service.sql.postgres.keyed_scope import KeyedCall
+from onceward.service.sql.postgres.record_first import record_first
 from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import (
     Answer,
@@ -45,13 +48,11 @@ from onceward.stores._settled_ids import SettledIds
 
 T = TypeVar("T")
 
-_float8 = Struct(">d").unpack
-
 _RELAXED: Final = len(Write._fields)
 """Its index among the values of a put: a tenant's transaction is as durable as PostgreSQL makes it."""
 _TOOK: Final = "extract(epoch FROM clock_timestamp() - transaction_timestamp())::float8"
 """Seconds since the transaction began: where the commit is sent along, only the server can tell work from waiting."""
-_SETTLE: Final = rows.insert_statement(f"{STOP_UNLESS_OURS}, {_TOOK}")
+_SETTLE: Final = rows.insert_statement(STOP_UNLESS_OURS)
 _REPLACE: Final = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + STOP_UNLESS_OURS + STOP_UNLESS_LANDED)
 _TAKEN: Final = "23505"
 """What `_SETTLE` fails with where a record stands."""
@@ -75,15 +76,23 @@ set_config('role', ${0}::text, true)
 _OPEN: Final = f"SELECT {rows.DURABLE}, {_SETTINGS.format(1, 2, 3, 4)}".encode()
 _CONSTRAINTS: Final = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE", name=b"onceward_constraints")
 """Before the role is left: what a constraint calls at the commit would run as the service."""
-_LEAVE: Final = (
-    PipelineStep(b"SET LOCAL ROLE NONE", name=b"onceward_role"),
-    PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"onceward_path"),
-)
+_PATH: Final = PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"onceward_path")
+"""Before anything of ours is asked: under another path than the one it was prepared under, it would be parsed anew."""
+_LEAVE: Final = (PipelineStep(b"SET LOCAL ROLE NONE", name=b"onceward_role"), _PATH)
 """Not by `set_config`: a tenant has no right to call it, and is still the user here."""
+_CONSTRAINTS_PATH: Final = (_CONSTRAINTS, _PATH)
 _BEGIN: Final = PipelineStep(b"BEGIN", name=b"onceward_begin")
 _COMMIT: Final = PipelineStep(b"COMMIT", name=b"onceward_commit")
+_COMMITTED: Final = b"COMMIT"
+"""What the server says then; of a transaction that failed it says ROLLBACK."""
 _ROLLBACK: Final = PipelineStep(b"ROLLBACK", name=b"onceward_rollback")
 _TIMED: Final = PipelineStep(f"SELECT {_TOOK}".encode(), name=b"onceward_took")
+_SECONDS: Final = PipelineStep(
+    b"SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) "
+    b"pg_catalog.transaction_timestamp())",
+    name=b"onceward_seconds",
+)
+"""The same, asked as the tenant: so every name in it says where it is from."""
 _BARRIER: Final = PipelineStep(rows.BARRIER, name=b"onceward_barrier")
 
 
@@ -116,33 +125,47 @@ class TenantRequest(NamedTuple):
     """Whether its result is kept."""
     is_slow: bool = False
     """Whether it took long the last time."""
+    certain: tuple[int, ...] | None = None
+    """How many rows each statement writes, if all of that is certain before it is sent."""
 
     @property
     def settings(self) -> list[bytes]:
         """The values of `_OPEN`."""
-        return [
-            self.schema.encode(),
-            b"%d" % self.lock_milliseconds,
-            b"%d" % self.statement_milliseconds,
-            b"on" if self.reads else b"off",
-        ]
+        return [*self.tenant_settings, b"on" if self.reads else b"off"]
+
+    @property
+    def tenant_settings(self) -> tuple[bytes, ...]:
+        """Those of them that `record_first` takes."""
+        return _tenant_settings(self.schema, self.lock_milliseconds, self.statement_milliseconds)
 
     @property
     def is_foretold(self) -> bool:
         """Whether the result is certain before anything is sent, and small: of what is heavy the size is looked at."""
-        writes = [one.writes for one in self.statements if one.writes is not None]
-        return len(writes) == len(self.statements) and sum(writes) <= HEAVY_ROWS and not self.is_slow
+        return self.certain is not None and not self.is_slow
 
     def foretold(self) -> dict[str, Any]:
         """The result, if it is certain. Nobody measures how long it takes: its commit is sent along."""
-        return _foretold(self._writes(), self.batch)
+        return _foretold(self.certain or (), self.batch)
 
     def foretold_bytes(self) -> Encoded:
         """The same, as it is stored."""
-        return _foretold_bytes(self._writes(), self.batch)
+        return _foretold_bytes(self.certain or (), self.batch)
 
-    def _writes(self) -> tuple[int, ...]:
-        return tuple(one.writes or 0 for one in self.statements)
+
+@lru_cache(maxsize=1_000)
+def _tenant_settings(schema: str, lock_milliseconds: int, statement_milliseconds: int) -> tuple[bytes, ...]:
+    return schema.encode(), b"%d" % lock_milliseconds, b"%d" % statement_milliseconds
+
+
+def certain_writes(statements: Sequence[BoundSql]) -> tuple[int, ...] | None:
+    """How many rows each statement writes, where that is certain for all and not many; None otherwise."""
+    total, each = 0, []
+    for one in statements:
+        if one.writes is None:
+            return None
+        total += one.writes
+        each.append(one.writes)
+    return tuple(each) if total <= HEAVY_ROWS else None
 
 
 def _joined(documents: list[dict[str, Any]], batch: bool) -> dict[str, Any]:
@@ -157,7 +180,9 @@ def _joined(documents: list[dict[str, Any]], batch: bool) -> dict[str, Any]:
 
 
 def _foretold(writes: tuple[int, ...], batch: bool) -> dict[str, Any]:
-    return {**_joined([document_of_writes(one) for one in writes], batch), "meta": {"durationMs": None}}
+    document = _joined([document_of_writes(one) for one in writes], batch)
+    document["meta"] = {"durationMs": None}
+    return document
 
 
 @lru_cache(maxsize=1_000)
@@ -181,6 +206,18 @@ class _Sent(NamedTuple):
 class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
     """One request on one session. What needs no server is a future that is done: the gate makes no task of it."""
 
+    _begun = False
+    _xid: int | None = None
+    _touch: tuple[bytes, int, int] | None = None
+    _document: dict[str, Any] | None = None
+    _result_bytes = 0
+    grown = 0
+    """How many bytes more the database has, if that was measured."""
+    committing = False
+    """Whether a commit was sent: without an answer to it, nobody knows."""
+    settled = False
+    """Whether this request ran, and its record landed. Otherwise its result is an earlier one's."""
+
     def __init__(
         self,
         session: TenantSession,
@@ -200,17 +237,6 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         """Ids that were found settled: a retry looks before it works."""
         self._repeated = is_repeated
         """Whether it was sent before, and may have been committed without waiting for a standby."""
-        self._begun = False
-        self._xid: int | None = None
-        self._touch: tuple[bytes, int, int] | None = None
-        self._document: dict[str, Any] | None = None
-        self._result_bytes = 0
-        self.grown = 0
-        """How many bytes more the database has, if that was measured."""
-        self.committing = False
-        """Whether a commit was sent: without an answer to it, nobody knows."""
-        self.settled = False
-        """Whether this request ran, and its record landed. Otherwise its result is an earlier one's."""
 
     # What the gate asks for.
 
@@ -253,7 +279,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         code = _code_of(error)
         if code == _HELD:
             raise InFlight("another request with this key is under way", retry_after_seconds=1.0)
-        if code != _FOUND:
+        if code not in (_FOUND, _TAKEN):
             raise _ours(error)
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
@@ -273,23 +299,51 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         self._seen.note(write.id, result)
         return result
 
-    async def settle_at_once(self, write: Write) -> bool:
+    async def settle_at_once(self, call: KeyedCall, chance: bytes) -> bool:
         """
-        Look, work, put the record and commit, all in one round trip: for a result that is certain (`foretold`).
+        Put the record, work and commit, all in one round trip: for a result that is certain (`is_foretold`).
 
         False if a record stands under the key: then nothing was done, and nothing is known of that record.
         """
-        sent = await self._send(self._look(write.id), self._settling(write, None), _COMMIT)
-        if sent.opening.error is not None:
-            await self._not_looked(sent.opening.error)
+        request, session = self._request, self._session
+        room, schema = request.room, request.schema
+        record = call.scope.settled(call, request.foretold_bytes(), chance)
+        before = room.before(schema) if room.measured else ()
+        opening = record_first(self._records, record, call.id, request.tenant_settings)
+        statements = [new_tuple(PipelineStep, (one.sql, one.values, b"", False)) for one in request.statements]
+        after = (_CONSTRAINTS, *_LEAVE, room.measuring(schema)) if room.measured else _CONSTRAINTS_PATH
+        first = len(before) + 2
+        last = first + len(statements)
+        self._begun = self.committing = True
+        answers = await session.exchange(
+            [*before, opening, _BEGIN, *statements, *after, _SECONDS, _COMMIT],
+            commits=True,
+            counted=range(first, last),
+            counter=RowCounter(session.limits),
+        )
+        self.committing = False
+        took, commit = answers[-2:]
+        if commit.result.command_status == _COMMITTED:
+            self._begun = False
+            session.told += float(took.result.get_value(0, 0))
+            if room.measured:
+                self._note_growth(answers[last:-2])
+            self.settled = True
+            self._seen.add(call.id)
+            return True
+        self._begun = session.is_in_transaction
+        for answer in (*answers[: len(before)], answers[first - 1]):
+            if answer.error is not None:
+                await self.rollback()
+                raise _ours(answer.error)
+        if answers[first - 2].error is not None:
+            await self._not_looked(answers[first - 2].error)
             return False
-        self._check(sent)
-        put, commit = sent.ending
-        if not await self._landed(put, commit):
-            return False
-        self._session.told += _float8(put.result.get_value(0, put.result.nfields - 1))[0]
-        self._seen.add(write.id)
-        return True
+        self._check(_Sent(answers[first - 2], answers[first:last], answers[last:-2], ()))
+        if took.error is not None:
+            raise _ours(took.error)
+        self._committed(commit)
+        raise IllegalMove("the transaction of this request ended by itself")
 
     async def _landed(self, put: Answer, commit: Answer) -> bool:
         """Whether the record is put and committed; False if another one stands there, and everything is undone."""

@@ -34,7 +34,7 @@ ARRAYS_DEEP: Final = 6
 _WHOLE = re.compile(r"-?[0-9]{1,1000}")
 
 
-def to_postgres(value: Any, where: str) -> bytes | None:
+def to_postgres(value: Any, where: int | str) -> bytes | None:
     """A parameter as text of PostgreSQL's. `where` names it in an error."""
     if type(value) is str:  # Most are.
         return _text(value, where)
@@ -69,7 +69,7 @@ def to_postgres(value: Any, where: str) -> bytes | None:
     )
 
 
-def _array(items: list[Any], where: str, levels: int) -> bytes:
+def _array(items: list[Any], where: int | str, levels: int) -> bytes:
     if not levels:
         raise _refused(where, f"is an array of more than {ARRAYS_DEEP} dimensions", "send it as jsonb")
     parts = []
@@ -82,7 +82,7 @@ def _array(items: list[Any], where: str, levels: int) -> bytes:
     return b"{" + b",".join(parts) + b"}"
 
 
-def _text(value: str, where: str) -> bytes:
+def _text(value: str, where: int | str) -> bytes:
     try:
         encoded = value.encode()
     except UnicodeEncodeError:
@@ -92,8 +92,8 @@ def _text(value: str, where: str) -> bytes:
     return encoded
 
 
-def _refused(where: str, why: str, hint: str) -> SqlError:
-    return SqlError(SqlKind.TYPE, f"parameter {where[:100]} {why}", hint=hint)
+def _refused(where: int | str, why: str, hint: str) -> SqlError:
+    return SqlError(SqlKind.TYPE, f"parameter {str(where)[:100]} {why}", hint=hint)
 
 
 def _whole(text: str) -> Any:

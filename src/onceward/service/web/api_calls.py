@@ -11,11 +11,19 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
-from onceward.service.mcp.tools import ApiRequest
-
-_OWN = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"accept"})
+_OWN = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"accept", b"cookie"})
 _IDENTITY = frozenset({b"idempotency-key", b"plan-key", b"plan-step"})
 """Headers that are of the outer request only; the token and the proxies' go on to the inner one."""
+
+
+class ApiRequest(NamedTuple):
+    """A call of the API."""
+
+    method: str
+    path: str
+    """As it is sent: quoted, with the query."""
+    body: dict[str, Any] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class ApiAnswer(NamedTuple):
