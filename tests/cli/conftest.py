@@ -233,6 +233,10 @@ dead = gate.dead_letters()
 something = object()
 
 
+def was_charged(record):
+    return onceward.Found({{"charge": record.digest}})
+
+
 @dead.handler("charge")
 {word}def charge(**order):
     {body}

@@ -192,7 +192,7 @@ class TestTenants:
         again = run("tenant", "create", acme, "--records", "5", "--json")
 
         assert (again.code, again.document["quotaRecords"]) == (0, None)
-        assert "left as it is" in again.err
+        assert "nothing was changed" in again.err
 
     def test_a_retried_top_up_counts_once(self, acme: str, run: Any) -> None:
         """
@@ -318,13 +318,16 @@ class TestErasing:
 
     def test_progress_is_told(self, holding: None, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        On stderr.
+        To the line of progress, which a terminal is shown.
         """
-        monkeypatch.setattr("onceward.cli.tenant.NOTE_EVERY", 1)
+        told: list[str] = []
+        monkeypatch.setattr(
+            "onceward.cli.progress.ProgressLine.__call__", lambda line, share, words: told.append(words)
+        )
 
-        ran = run("tenant", "erase", "acme", "--yes", "acme")
+        run("tenant", "erase", "acme", "--yes", "acme")
 
-        assert "looked at 2 records, erased 1 of this tenant" in ran.err
+        assert "looked at 2 records, erased 1 of this tenant" in told
 
 
 def test_on_a_server_a_pepper_is_asked_for(

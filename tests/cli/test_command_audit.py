@@ -28,6 +28,7 @@ MESSAGE = "msg_4cd81f1c58f1d7a3b1f6f4b0a3e4c2d9"
 DECISIONS = {
     "records release": (f"{DIGEST} --yes", "record.release"),
     "records reconcile": (f"{DIGEST} --happened 17", "record.reconcile"),
+    "records decide": ("--probe shop:was_charged --all-in-doubt --yes", "record.reconcile"),
     "dead requeue": ("362b9c594b0a --app shop:dead", "letter.requeue"),
     "dead discard": ("362b9c594b0a --yes", "letter.discard"),
     "token create": ("--tenant acme", "token.create"),
@@ -41,8 +42,6 @@ DECISIONS = {
     "db import": ("export.jsonl --to onceward-data", "database.import"),
     "db reopen": ("acme/shop --from onceward-data --yes shop", "database.reopen"),
     "ledger customer": ("acme cus_1 --environment live", "customer.add"),
-    "relay requeue": (MESSAGE, "message.requeue"),
-    "relay discard": (f"{MESSAGE} --yes", "message.discard"),
     "relay enable": ("billing", "endpoint.enable"),
     "hooks add": ("crm --scheme stripe --secret-env S --handler shop:paid --tenant acme", "source.add"),
     "hooks requeue": ("stripe evt_1", "event.requeue"),
@@ -52,10 +51,10 @@ DECISIONS = {
 """Every command that decides: what is typed, and the action that stands in the log."""
 
 LOOKS = (
-    "key", "lint", "doctor", "contract", "drill", "simulate", "conformance", "journal", "mcp", "serve",
+    "key", "lint", "doctor", "contract", "drill", "simulate", "conformance", "journal", "mcp", "serve", "dashboard",
     "records list", "records show", "dead list", "dead show", "token list", "tenant list", "tenant show",
-    "ledger verify", "relay status", "relay dead", "hooks list", "hooks test", "audit list", "audit verify",
-    "store check", "tenant prepare",
+    "ledger verify", "relay status", "hooks list", "hooks test", "audit list", "audit verify",
+    "store check", "tenant prepare", "status", "completion",
 )  # fmt: skip
 """What only looks, or is about code and not about a store."""
 
@@ -230,7 +229,7 @@ class TestLooking:
 
         assert done.returncode == -signal.SIGKILL
         assert "not known" in ran.out
-        assert "1 without an outcome: it is not known whether they were carried out" in ran.err
+        assert "1 without an outcome: nobody knows whether they were carried out" in ran.err
         assert run("records", "show", DIGEST, "--json").document["state"] == "released"
         assert run("audit", "verify").code == 0
 
@@ -266,7 +265,7 @@ class TestLooking:
         gone = run("audit", "verify", "--expect", head)
 
         assert run("audit", "verify").code == 2
-        assert (gone.code, "numbers 1 to 2 are missing, and so is the log" in gone.out) == (1, True)
+        assert (gone.code, "numbers 1 to 2 are missing, because the whole log is missing" in gone.out) == (1, True)
         assert run("audit", "verify", "--expect", "1").code == 2
 
     def test_a_page_and_the_next(self, customers: None, run: Any) -> None:

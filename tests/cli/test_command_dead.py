@@ -36,8 +36,8 @@ class TestLooking:
 
         assert ran.code == 0
         heading, line = ran.out.splitlines()
-        assert heading.split()[:4] == ["DIGEST", "SCOPE", "OPERATION", "REASON"]
-        assert line.split()[:4] == [letter.digest, "live:acme", "charge", "attempts"]
+        assert heading.split()[:4] == ["ID", "OF", "SCOPE", "OPERATION"]
+        assert line.split()[:5] == [letter.digest, "operation", "live:acme", "charge", "attempts"]
         assert "ConnectionRefusedError" in line
         assert "order-18" not in ran.out
 
@@ -88,7 +88,7 @@ class TestLooking:
 
         assert '"card": "4111"' in plain.out
         assert document["arguments"] == {"args": [], "kwargs": {"card": "4111"}}
-        assert "the payload is sealed: none to show" in hidden.out
+        assert "there is no payload to show: it is sealed" in hidden.out
         assert "4111" not in hidden.out
 
     def test_stored_text_cannot_play_tricks(self, given_up: Any, run: Any) -> None:
@@ -256,7 +256,7 @@ class TestBadInput:
             ("show --scope live:acme --key charge:none", 1, "no dead letter of that key"),
             ("show 01234 --key charge:none", 2, "but not both"),
             ("list --limit 0", 2, "from 1 to 10000"),
-            ("requeue 0123456789ab", 2, "--app"),
+            ("requeue 0123456789ab", 1, "no dead letter whose id begins"),
             ("requeue 0123456789ab --app shop:dead", 1, "no dead letter whose id begins"),
             ("requeue --scope live:other --key charge:1 --app shop:dead", 2, "has the dead letters of live:acme"),
         ],

@@ -139,7 +139,7 @@ def test_many_repeats_are_a_sign_of_late_answers(shop: str, run: Callable[..., A
     run(*ADD, "--secret-env", "PAC_SECRET")
     events(shop, *["e-1"] * 4)
 
-    assert "respond before you work" in run("hooks", "list").err
+    assert "Respond before you do the work" in run("hooks", "list").err
 
 
 @pytest.mark.parametrize(

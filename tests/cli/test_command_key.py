@@ -134,7 +134,7 @@ class TestExplain:
         ran = run("key", "explain", "-", stdin=b"with a blank\n")
 
         assert ran.code == 1
-        assert "no: the key has blanks in it (12 characters" in ran.out
+        assert "no: the key has spaces (12 characters" in ran.out
 
     def test_a_recipe_is_judged_by_its_ingredients(self, run: Any) -> None:
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import sqlite3
@@ -85,8 +86,12 @@ EXAMPLES = [
     # A proxy starts a server, and runs until its client leaves: `test_mcp_command.py` has it.
     # Three simulations take seconds each: `tests/testing/simulator` has them, and `policy` is run here.
     if line.startswith("  onceward ")
-    and not line.startswith(("  onceward serve", "  onceward mcp", *(f"  onceward simulate {one}" for one in LONG)))
+    and not line.startswith(
+        ("  onceward serve", "  onceward dashboard", "  onceward mcp", *(f"  onceward simulate {one}" for one in LONG))
+    )
     and "--url http" not in line
+    # Of a server: `test_command_store_servers.py` has them.
+    and not re.search(r"--store (redis|postgresql)", line)
 ]
 
 
@@ -105,7 +110,7 @@ class TestHelp:
             request.getfixturevalue("customers")
         if line.startswith(("onceward hooks test", "onceward hooks requeue")):
             request.getfixturevalue("given_up_event")
-        if line.startswith("onceward relay"):
+        if line.startswith("onceward relay") or "msg_" in line or "--of messages" in line:
             request.getfixturevalue("outgoing")
         if line.startswith("onceward journal"):
             request.getfixturevalue("attempts")
@@ -141,6 +146,29 @@ class TestHelp:
         assert any(line.startswith(f"  {name}") for line in text.splitlines())
         assert "exit codes:\n  0    fine\n" in text
         assert "--json" in text
+
+    def test_the_page_of_exit_codes_is_what_the_commands_say(self) -> None:
+        """
+        "exit codes on one page": written from the table by `python tools/exit_codes_page.py`; what 1 means is said of
+        every command that may end with it.
+        """
+        tool = Path(__file__).parents[2] / "tools" / "exit_codes_page.py"
+        found = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, check=False)
+        unsaid = [
+            name for name, parser in COMMANDS.items() if f"  1    {exit_codes.MEANINGS[1]}" in parser.format_help()
+        ]
+
+        assert (found.returncode, found.stderr) == (0, "")
+        assert unsaid == []
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_help_begins_with_an_example(self, name: str) -> None:
+        """
+        Before the usage, the arguments, and everything else that has to be read.
+        """
+        text = COMMANDS[name].format_help()
+
+        assert text.index(f"\n  {name}") < text.index("usage: ")
 
     @pytest.mark.parametrize("typed", [["--help"], ["records", "--help"], ["records", "list", "--help"]])
     def test_help_is_an_answer(self, typed: list[str], run: Any) -> None:
@@ -237,7 +265,7 @@ class TestBadInput:
             (f"records show {'a' * 64}", 1, "no record"),
             ("records show 0000", 1, "no record"),
             ("records show --scope live:acme --key never:seen", 1, "no record of that key"),
-            ("records show --scope live:acme --key 'a b'", 2, "blanks"),
+            ("records show --scope live:acme --key 'a b'", 2, "spaces"),
             ("records show --scope '' --key a", 2, "scope"),
             ("records show --scope live:acme --key test:a", 2, "environment"),
             ("records release abcdef", 2, "--yes"),
@@ -415,7 +443,7 @@ class TestAsAProcess:
 
         assert (decided.stderr, json.loads(decided.stdout)["state"]) == ("", "settled")
         again = typed_for_real("records", "list", "--state", "in_doubt", cwd=folder, env=environment)
-        assert (again.returncode, again.stdout, again.stderr) == (0, "", "no records\n")
+        assert (again.returncode, again.stdout, again.stderr) == (0, "", "no records are in doubt\n")
 
     def test_a_reader_that_has_seen_enough_causes_no_noise(self, folder: Path) -> None:
         """

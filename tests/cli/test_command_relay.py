@@ -25,25 +25,25 @@ def test_an_operator_sees_what_is_dead_and_disabled(outgoing: str, run: Any) -> 
     """
     As a table and as a document; payloads are in neither.
     """
-    status, dead = run("relay", "status", "--json").document, run("relay", "dead", "--json").document
-    shown = run("relay", "dead")
+    status, dead = run("relay", "status", "--json").document, run("dead", "list", "--json").document
+    shown = run("dead", "list")
 
     assert status["messages"] == [
         {"endpoint": "billing", "state": "dead", "messages": 1, "oldestAt": f"{LATER}1+00:00"}
     ]
     assert status["disabled"] == [{"endpoint": "billing", "since": f"{LATER}3+00:00", "reason": "HTTP 410"}]
-    assert [(outgoing, 10, "HTTP 500")] == [(one["id"], one["attempts"], one["reason"]) for one in dead["messages"]]
-    assert run("relay", "dead", "--json", "--after", outgoing).document["messages"] == []
-    assert run("relay", "dead", "--json", "--endpoint", "other").document["messages"] == []
+    assert [(outgoing, 10, "HTTP 500")] == [(one["id"], one["attempts"], one["reason"]) for one in dead["letters"]]
+    assert run("dead", "list", "--json", "--after", outgoing).document["letters"] == []
+    assert run("dead", "list", "--json", "--endpoint", "other").document["letters"] == []
     assert "HTTP 500" in shown.out
-    assert "billing is disabled since" in run("relay", "status").err
+    assert "billing has been disabled since" in run("relay", "status").err
 
 
 def test_what_was_given_up_is_requeued_enabled_and_delivered(outgoing: str, run: Any, folder: Path) -> None:
     """
     Each decision is made once; a second time the answer is no.
     """
-    codes = [run("relay", "requeue", outgoing).code for _ in range(2)]
+    codes = [run("dead", "requeue", outgoing).code for _ in range(2)]
     held = run("relay", "run", "--config", "relay.toml", "--once", "--json").document
     codes += [run("relay", "enable", "billing").code for _ in range(2)]
     sent = run("relay", "run", "--config", "relay.toml", "--once", "--json").document
@@ -57,8 +57,8 @@ def test_a_dead_message_is_let_go_of_only_with_a_yes(outgoing: str, run: Any, fo
     """
     It is deleted for good.
     """
-    without, kept = run("relay", "discard", outgoing), states(folder)
-    done, again = run("relay", "discard", outgoing, "--yes"), run("relay", "discard", outgoing, "--yes")
+    without, kept = run("dead", "discard", outgoing), states(folder)
+    done, again = run("dead", "discard", outgoing, "--yes"), run("dead", "discard", outgoing, "--yes")
 
     assert (without.code, kept) == (2, {"dead": 1})
     assert (done.code, again.code, states(folder)) == (0, 1, {})
@@ -80,7 +80,7 @@ def test_a_mistyped_database_is_not_taken_for_an_empty_outbox(store: str, run: A
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "nowhere to deliver to"),
+        ("", "no endpoints to deliver to"),
         ("= nonsense", "not TOML"),
         ("speed = 1\n[endpoints.a]\nkind = 'python'\ncall = 'builtins:str'", "no setting 'speed'"),
         ("retain = -1\n[endpoints.a]\nkind = 'python'\ncall = 'builtins:str'", "retain must be a number of seconds"),

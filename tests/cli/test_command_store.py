@@ -26,9 +26,12 @@ def test_a_store_is_made_ready_and_again_does_no_harm(folder: Path, run: Any) ->
     assert len(run("records", "list", "--store", "sqlite:///agent.db", "--json").document["records"]) == 1
 
 
-def test_a_healthy_store_is_counted(gate: Gate, claimed: Any, doubted: Any, run: Any) -> None:
+@pytest.mark.fault("cli-check-healthy-in-doubt")
+def test_a_store_is_counted_and_not_healthy_while_somebody_is_needed(
+    gate: Gate, claimed: Any, doubted: Any, run: Any
+) -> None:
     """
-    By the states that people see, with the oldest record in doubt; doubt is no fault of the store.
+    By the states that people see, with the oldest record in doubt. While that waits for a decision, the answer is no.
     """
     gate.run("job:1", lambda: 1)
     doubted()
@@ -36,7 +39,9 @@ def test_a_healthy_store_is_counted(gate: Gate, claimed: Any, doubted: Any, run:
 
     ran = run("store", "check", "--json")
 
-    assert (ran.code, ran.document["healthy"]) == (0, True)
+    assert (ran.code, ran.document["healthy"]) == (1, False)
+    assert [one["subject"] for one in ran.document["waiting"]] == ["in doubt"]
+    assert "onceward records list --in-doubt" in run("store", "check").out
     assert ran.document["records"] == {"in_doubt": 2, "settled": 1}
     assert ran.document["inDoubt"] == 2
     assert oldest.id.hex()[:12] == ran.document["oldestInDoubt"]["digest"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 import server_stores as stores
+from test_command_line import COMMANDS
 
 from onceward import ConfigurationError, Gate, OncewardError
 from onceward.cli.store_argument import upkeep_of
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_flow as flows
-from onceward.stores import _redis_upkeep as redis_upkeep
+from onceward.stores import _redis_schema as redis_schema
 from onceward.stores import open_store
 from servers import postgres, redis
 
@@ -25,6 +28,12 @@ needs_postgres = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves
 needs_redis = pytest.mark.skipif(not redis.wanted(), reason="STORES leaves redis out")
 SERVERS = [kind for kind in stores.wanted() if kind in stores.ON_SERVERS]
 SECRET = "s3cr3t-Hunter2"
+EXAMPLES = [
+    pytest.param(line.strip(), marks=needs_redis if "--store redis" in line else needs_postgres)
+    for parser in COMMANDS.values()
+    for line in parser.format_help().splitlines()
+    if line.startswith("  onceward ") and re.search("--store (redis|postgresql:)", line)
+]
 TABLES = "SELECT count(*) FROM pg_class WHERE relname LIKE 'onceward_%' AND relkind = 'r'"
 
 
@@ -66,6 +75,39 @@ def problems(ran: Any) -> dict[str, str]:
 
 def details(ran: Any) -> dict[str, str]:
     return {one["name"]: one["detail"] for one in ran.document["checks"]}
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_the_examples_with_a_servers_address_run_where_there_is_a_server(
+    line: str, request: pytest.FixtureRequest, run: Any
+) -> None:
+    """
+    As the help has them, with another address: made ready, with so many parts, and again.
+    """
+    *typed, address = shlex.split(line)[1:]
+    number = next(word for word in typed if word.isdigit())
+    url = redis.running().url() if address.startswith("redis") else request.getfixturevalue("fresh")
+
+    first, again = run(*typed, url), run(*typed, url)
+    checked = run("store", "check", "--json", "--store", url)
+
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    assert re.search(rf"\b{number} (shards|partitions)\b", first.out + str(details(checked)))
+
+
+@needs_redis
+def test_shards_are_for_redis_and_their_number_stays(folder: Path, run: Any) -> None:
+    """
+    Another store has none; and a number that was chosen cannot be changed by asking again.
+    """
+    url = redis.running().url()
+    made = run("store", "init", "--shards", "8", "--store", url)
+    changed = run("store", "init", "--shards", "16", "--store", url)
+    misplaced = run("store", "init", "--shards", "8", "--store", "sqlite:///here.db")
+
+    assert (made.code, "8 shards" in made.out) == (0, True)
+    assert (changed.code != 0, "8" in changed.err) == (True, True)
+    assert (misplaced.code, "--shards is for Redis" in misplaced.err) == (2, True)
 
 
 @needs_postgres
@@ -152,7 +194,7 @@ class TestPostgres:
     @pytest.mark.parametrize(
         ("break_it", "name", "says"),
         [
-            ("DROP INDEX onceward_forget", "indexes", "onceward_forget"),
+            ("DROP INDEX onceward_due", "indexes", "onceward_due"),
             ("ALTER TABLE onceward_records DROP COLUMN codec CASCADE", "columns", "codec"),
             ("ALTER TABLE onceward_records SET UNLOGGED", "logged", "empties the table"),
         ],
@@ -251,7 +293,7 @@ class TestPostgres:
         version = f"UPDATE onceward_meta SET value = {upcoming} WHERE name = 'schema_version'"
         later = f"ALTER TABLE onceward_meta ADD note text;\n{version}".encode()
         known = [*flows.migrations(), (upcoming, later)]
-        monkeypatch.setattr(flows, "migrations", lambda: iter(known))
+        monkeypatch.setattr(flows, "migrations", lambda _=0: iter(known))
         monkeypatch.setattr(flows, "LATEST", upcoming)
 
         printed = run("store", "migrate", "--sql", "--store", fresh)
@@ -287,7 +329,7 @@ class TestRedis:
         ran = run("store", "check", "--json")
 
         assert problems(ran) == {}
-        assert (ran.code, ran.document["records"]) == (0, {"in_doubt": 1, "settled": 1})
+        assert (ran.code, ran.document["records"]) == (1, {"in_doubt": 1, "settled": 1})
         assert set(details(ran)) == {
             *("server", "writer", "cluster", "memory", "eviction", "append-only file", "last write to it"),
             *("appendfsync", "failover", "clock", "schema", "rights"),
@@ -326,14 +368,14 @@ class TestRedis:
         By trying: the commands that the server refuses, by name.
         """
         with redis.started() as server:
-            allowed = ["+@all", "-hdel", "-persist", "-config", "~*"]
+            allowed = ["+@all", "-hset", "-zrem", "-config", "~*"]
             server.ask("ACL", "SETUSER", "shy", "on", f">{SECRET}", *allowed)
             url = server.url().replace("//", f"//shy:{SECRET}@")
             ran = run("store", "check", "--json", "--store", url)
 
         assert set(problems(ran)) == {"rights"}
-        assert "HDEL: " in problems(ran)["rights"]
-        assert "PERSIST: " in problems(ran)["rights"]
+        assert "HSET: " in problems(ran)["rights"]
+        assert "ZREM: " in problems(ran)["rights"]
         assert details(ran)["appendfsync"] == "not told"
 
     @pytest.mark.parametrize("command", ["store init", "store check", "store migrate", "records list"])
@@ -342,7 +384,7 @@ class TestRedis:
         Half understood is worse than an error: exit code 4, and what to do.
         """
         prefix = store.partition("prefix=")[2]
-        redis.running().ask("SET", f"{{{prefix}:0}}:schema", str(redis_upkeep.LATEST + 1))
+        redis.running().ask("SET", f"{{{prefix}:0}}:schema", str(redis_schema.LATEST + 1))
 
         ran = run(*command.split())
 

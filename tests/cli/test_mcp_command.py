@@ -18,10 +18,13 @@ TOUCH = ["--", sys.executable, "-c", "open('started', 'w')"]
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        (["--run", "r"], "name one server: its command after --, or its address with --url"),
+        (["--run", "r"], "name one server: either its command after --, or its address with --url"),
         (["--run", "r", "--url", "http://127.0.0.1:1/mcp", *TOUCH], "name one server"),
-        (TOUCH, "say which piece of work the calls belong to, with --run ID or ONCEWARD_MCP_RUN; or --require-keys"),
-        (["--run", "r", "--require-keys", *TOUCH], "say which piece of work"),
+        (
+            TOUCH,
+            "name the piece of work that the calls belong to, with --run ID or ONCEWARD_MCP_RUN; or use --require-keys",
+        ),
+        (["--run", "r", "--require-keys", *TOUCH], "name the piece of work"),
         (["--run", "r", "--header", "A: b", *TOUCH], "--header goes with --url"),
         (["--run", "r", "--url", "http://h/", "--header", "nonsense"], "--header takes 'Name: value'"),
         (
@@ -31,7 +34,7 @@ TOUCH = ["--", sys.executable, "-c", "open('started', 'w')"]
         (["--run", "r", "--url", "ftp://h/"], "--url is an address such as https://example.com/mcp"),
         (["--run", "r", "--tools", "nowhere.toml", *TOUCH], "nowhere.toml cannot be read"),
         (["--run", "r", "--scope", "a scope", *TOUCH], "scope"),
-        (["--run", "r" * 1_001, *TOUCH], "a run is named by a text of 1 to 1,000 characters"),
+        (["--run", "r" * 1_001, *TOUCH], "the name of a run is 1 to 1,000 characters"),
         (["--run", "r", "--store", "sqlite:///nowhere.db", *TOUCH], "there is no file"),
         (["--run", "r", "--delivered", "never", *TOUCH], "invalid choice"),
     ],

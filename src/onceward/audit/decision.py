@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 from onceward._core.errors import RequestInvalid
 
 CLI = "cli"
+"""Decided by a command."""
 API = "api"
+"""Decided by a program, through an API."""
 DASHBOARD = "dashboard"
+"""Decided on a page of the dashboard."""
 SERVICE = "service"
+"""Decided by the service itself."""
 WAYS = (CLI, API, DASHBOARD, SERVICE)
 """Where a decision came from; `service`: a service that made its own first tenant and token."""
 

@@ -35,6 +35,7 @@ from onceward.audit.decision import DONE, ERASE, FAILED, UNKNOWN, Decision, Oper
 from onceward.audit.decision_views import DecisionFilter, DecisionView, decisions, number_of
 from onceward.audit.log_verification import LogHead, LogReport, verify_log
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.progress import Progress, silent
 from onceward.stores import tables_url
 from onceward.stores.tables import Flow, TablesRunner, open_tables, read_tables, transact
 
@@ -105,9 +106,9 @@ class DecisionLog:
         """The number of a tenant's decision, by its id."""
         return self._run(read_tables(partial(number_of, tenant, id)))
 
-    def verify(self, expected: LogHead | None = None) -> LogReport:
+    def verify(self, expected: LogHead | None = None, progress: Progress = silent) -> LogReport:
         """Walk the whole log."""
-        return self._run(verify_log(expected))
+        return self._run(verify_log(expected, progress))
 
     def reasons_required(self) -> bool:
         """Whether a decision without a reason is refused."""
@@ -175,7 +176,8 @@ class DecisionLog:
             self._run(transact("audit.outcome", steps))
         except Exception as trouble:
             _logger.error(  # noqa: TRY400 - the message says it all
-                "decision %d (%s) is %s, and the decision log could not be told; it shows it as not known: %s",
+                "decision %d (%s) is %s, but the decision log could not be updated, and shows its outcome as unknown: "
+                "%s",
                 number, decision.action, outcome, trouble,
             )  # fmt: skip
 
@@ -200,8 +202,8 @@ class DecisionLog:
     def _run(self, flow: Flow[T]) -> T:
         if self._tables is None:
             raise ConfigurationError(
-                "this store has no tables, so its decisions are in no chain: they went to the logger onceward.audit of "
-                "whoever decided"
+                "this store has no tables, so it keeps no decision log: decisions went to the logger onceward.audit "
+                "of the process that decided"
             )
         return self._tables.run(flow)
 
@@ -220,8 +222,7 @@ def code_of(error: BaseException) -> str:
 
 def _closed(error: StoreUnavailable) -> StoreUnavailable:
     return StoreUnavailable(
-        "nothing was decided: the decision log cannot be written, and nothing is decided without a trace. Make it "
-        f"writable, and decide again: {error}"
+        f"nothing was decided, because the decision log cannot be written. Make it writable, and decide again: {error}"
     )
 
 

@@ -43,8 +43,8 @@ ERASED_AT_ONCE = 200
 
 declare_failpoints(
     {
-        "audit.intent": "it is written down what is about to be decided",
-        "audit.outcome": "it is written down what came of a decision",
+        "audit.intent": "what is about to be decided is written down",
+        "audit.outcome": "the outcome of a decision is written down",
         "audit.erase": "texts about an erased tenant are deleted from the decision log",
         "audit.reasons": "it is set whether decisions need a reason",
     }
@@ -122,7 +122,7 @@ def append_intent(decision: Decision, random: Random) -> SqlSteps[int]:
     operator = decision.operator.checked()
     if operator.reason is None and (yield from reasons_required()):
         raise RequestInvalid(
-            "decisions here need a reason. On the command line add --reason TEXT; over HTTP send a member reason"
+            "decisions here need a reason. On the command line add --reason TEXT; over HTTP, send a member reason"
         )
     last, previous = yield from _hold_head()
     tag = None if decision.tenant is None else (yield from _tag_of(decision.tenant, random))
@@ -206,8 +206,7 @@ def _hold_head() -> SqlSteps[tuple[int, str]]:
     row = one_or_none((yield Sql(_HEAD, {})))
     if row is None:
         raise StoreCorrupt(
-            "the decision log has lost its head, and nothing is decided without a trace: restore onceward_audit_head "
-            "from a backup"
+            "the decision log has lost its head, so nothing can be decided: restore onceward_audit_head from a backup"
         )
     return int(row[0]), str(row[1])
 

@@ -17,6 +17,7 @@ from onceward._core.errors import RequestInvalid
 from onceward.audit.decision import DETAILS, ERASE, INTENT, OUTCOME, goes_with_tenant
 from onceward.audit.decision_views import read_document
 from onceward.audit.log_entries import GENESIS, LogEntry, entry_hash, text_digest
+from onceward.runtime.progress import Progress, part_of, silent
 from onceward.stores.tables import Flow, Sql, SqlSteps, read_tables
 
 PAGE = 1_000
@@ -110,10 +111,10 @@ class _Walk:
         if entry.hash != entry_hash(entry):
             yield LogFinding(entry.number, OTHER_HASH)
         if entry.kind == OUTCOME and not read.follows_intent:
-            yield LogFinding(entry.number, f"it is the outcome of a decision that there is not ({entry.decision})")
+            yield LogFinding(entry.number, f"it is the outcome of a decision that does not exist ({entry.decision})")
         yield from self._texts(read)
         if self.expected is not None and entry.number == self.expected.number and entry.hash != self.expected.hash:
-            yield LogFinding(entry.number, "it is not the one that was expected: the log was written anew")
+            yield LogFinding(entry.number, "it is not the expected entry: the log was rewritten")
         self.chain.go_on(entry.number, entry.hash)
         self.entries += 1
 
@@ -127,7 +128,7 @@ class _Walk:
             elif read.erasure and goes_with_tenant(entry.kind, entry.action, entry.via, part):
                 erased = True
             else:
-                yield LogFinding(entry.number, f"its {part} is missing, and no tenant was erased that it was about")
+                yield LogFinding(entry.number, f"its {part} is missing, although its tenant was not erased")
         for part in sorted(texts.keys() - entry.parts.keys()):
             yield LogFinding(entry.number, f"it has a text that was not written with it ({part})")
         self.erased += erased
@@ -136,7 +137,7 @@ class _Walk:
             yield LogFinding(entry.number, "it is about another tenant than the log's table of tenants says")
 
 
-def verify_log(expected: LogHead | None = None) -> Flow[LogReport]:
+def verify_log(expected: LogHead | None = None, progress: Progress = silent) -> Flow[LogReport]:
     """Walk everything, up to where the log ended when it was looked at: decisions may be made meanwhile."""
     head, last = yield from read_tables(_ends)
     findings: list[LogFinding] = []
@@ -145,10 +146,11 @@ def verify_log(expected: LogHead | None = None) -> Flow[LogReport]:
         page = yield from read_tables(partial(_page, walk.chain.number, last))
         for read in page:
             findings += walk.entry(read)
+        part_of(progress, walk.entries, last, "entries")
         if len(page) < PAGE:
             break
     strays = yield from read_tables(partial(_strays, last))
-    findings += (LogFinding(number, "there is a text of it and no entry") for number in strays)
+    findings += (LogFinding(number, "it has a text but no entry") for number in strays)
     findings += _end_faults(head, last, walk.chain, expected)
     return LogReport(walk.entries, walk.erased, LogHead(walk.chain.number, walk.chain.head), findings[:FINDINGS_MAX])
 
@@ -157,7 +159,9 @@ def _end_faults(head: LogHead | None, last: int, chain: ChainWalk, expected: Log
     if head is None:
         yield LogFinding(None, "the log has lost its head (onceward_audit_head)")
     elif head.number > last:
-        yield LogFinding(last + 1, f"numbers {last + 1} to {head.number} are missing: entries were taken off the end")
+        yield LogFinding(
+            last + 1, f"numbers {last + 1} to {head.number} are missing: entries were removed from the end"
+        )
     elif head.number < last:
         yield LogFinding(head.number + 1, "it was added by hand: the log's head does not know of it")
     elif head.hash != chain.head:

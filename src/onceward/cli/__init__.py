@@ -17,6 +17,7 @@ from onceward._core.errors import OncewardError
 from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, build_parser
 from onceward.cli.output import discard_stdout, print_error
+from onceward.cli.terminal import CHOICES, choose_colour
 
 __all__ = ["build_parser", "main"]
 
@@ -26,8 +27,12 @@ def main(argv: list[str] | None = None) -> int:
     typed = sys.argv[1:] if argv is None else argv
     try:
         # The commands of one group only: no command waits for the imports of the others.
+        choose_colour(_colour_of(typed))
         args = build_parser([word for word in typed if word in GROUPS][:1]).parse_args(typed)
-        code: int = args.run(args)
+        from onceward.cli.progress import watching  # Here, so that `--help` does not wait for it.
+
+        with watching(args.label, quiet=not args.label or "--json" in typed):
+            code: int = args.run(args)
         return code
     except SystemExit as stop:  # --help and --version have printed what they have to say.
         return stop.code if isinstance(stop.code, int) else exit_codes.FINE
@@ -39,3 +44,13 @@ def main(argv: list[str] | None = None) -> int:
         return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
+
+
+def _colour_of(typed: list[str]) -> str:
+    """What --color says, before anything is read: what is wrong with the rest is printed in colour, too."""
+    for number, word in enumerate(typed):
+        name, equals, value = word.partition("=")
+        if name == "--color":
+            when = value if equals else "".join(typed[number + 1 : number + 2])
+            return when if when in CHOICES else "auto"
+    return "auto"

@@ -14,19 +14,20 @@ from onceward._core.errors import RequestInvalid
 from onceward._core.strict_json import parse_json
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument
+from onceward.cli.progress import asking
 from onceward.gate.operator_actions import DIGITS_MIN, ID_DIGITS
 
 INPUT_BYTES_MAX = 100 * 1024 * 1024
 """Of a request that is hashed: as much as an HTTP body may have."""
 
 
-def count_up_to(limit: int) -> Callable[[str], int]:
-    """An argument that counts something, from 1 to a limit."""
+def count_up_to(limit: int, *, least: int = 1) -> Callable[[str], int]:
+    """An argument that counts something, from 1 (or the least that makes sense) to a limit."""
 
     def count(text: str) -> int:
-        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(limit)) else 0
-        if not 1 <= number <= limit:
-            raise argparse.ArgumentTypeError(f"give a whole number from 1 to {limit}")
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(limit)) else -1
+        if not least <= number <= limit:
+            raise argparse.ArgumentTypeError(f"give a whole number from {least} to {limit}")
         return number
 
     return count
@@ -58,7 +59,8 @@ def id_digits(text: str) -> str:
 def read_json_argument(option: str, text: str, bytes_max: int = INPUT_BYTES_MAX) -> Any:
     """The value of an argument that takes JSON, @FILE or - (stdin)."""
     if text == "-":
-        raw = sys.stdin.buffer.read(bytes_max + 1)
+        with asking():
+            raw = sys.stdin.buffer.read(bytes_max + 1)
     elif text.startswith("@"):
         raw = _contents(option, Path(text[1:]), bytes_max)
     else:

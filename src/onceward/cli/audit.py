@@ -22,6 +22,7 @@ from onceward.cli.argument_types import count_up_to, limit
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, open_log, operator_of
 from onceward.cli.output import camel_case, print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.store_argument import STORE, existing_store_url, store_url
 from onceward.cli.text_tables import format_table
 from onceward.runtime.environment import REAL
@@ -58,10 +59,10 @@ def _list(args: argparse.Namespace) -> int:
     unknown = sum(one.outcome is None for one in found)
     if unknown:
         print_note(
-            f"{unknown} without an outcome: it is not known whether they were carried out. Look at their subjects"
+            f"{unknown} without an outcome: nobody knows whether they were carried out. Check what they were about"
         )
     if following is not None:
-        print_note(f"there may be more: go on with --after {following}")
+        print_note(f"there may be more: continue with --after {following}")
     return exit_codes.FINE
 
 
@@ -96,12 +97,14 @@ def _document(view: DecisionView) -> dict[str, Any]:
 def _verify(args: argparse.Namespace) -> int:
     """Walk the log."""
     try:
-        with _existing_log(args) as log:
-            found = log.verify(args.expect)
+        with _existing_log(args) as log, progress_of("walking the log") as progress:
+            found = log.verify(args.expect, progress)
     except ConfigurationError as error:
         if args.expect is None or not args.expect.number:
             raise  # Perhaps nobody has decided anything yet; with a head that was noted, somebody has.
-        missing = LogFinding(1, f"numbers 1 to {args.expect.number} are missing, and so is the log: {error}")
+        missing = LogFinding(
+            1, f"numbers 1 to {args.expect.number} are missing, because the whole log is missing: {error}"
+        )
         found = LogReport(0, 0, LogHead(0, GENESIS), [missing])
     code = exit_codes.NO if found.findings else exit_codes.FINE
     if args.json:
@@ -113,8 +116,10 @@ def _verify(args: argparse.Namespace) -> int:
         print_note(f"{len(rows)} finding{'s' if len(rows) > 1 else ''}; the first broken entry is {rows[0][0]}")
         return code
     about = f", {found.erased} with texts erased together with their tenants" if found.erased else ""
-    print_text(f"every entry is what it was: {found.entries} entries{about}\nhead {found.head}")
-    print_note("note the head elsewhere: `onceward audit verify --expect HEAD` finds entries taken off the end")
+    print_text(f"every entry is as it was written: {found.entries} entries{about}\nhead {found.head}")
+    print_note(
+        "keep the head somewhere else: `onceward audit verify --expect HEAD` then finds entries removed from the end"
+    )
     return code
 
 
@@ -173,39 +178,40 @@ def _head(text: str) -> LogHead:
 COMMANDS = (
     Command(
         name="audit list",
-        summary="show what operators decided, the latest first: who, when, why, and what came of it",
+        summary="show what operators decided, newest first: who, when, why, and the outcome",
         run=_list,
         arguments=(
-            Argument("--since", "not older: a time, or how long ago (90m, 24h, 7d)", metavar="TIME", type=_since),
-            Argument("--actor", "only decisions of this actor", metavar="NAME", dest="by"),
-            Argument("--action", "only this action, or this group, such as record", metavar="ACTION"),
-            Argument("--subject", "only subjects that begin so: a digest, a token's id", metavar="TEXT"),
+            Argument("--since", "only from this time on, or this long ago (90m, 24h, 7d)", metavar="TIME", type=_since),
+            Argument("--actor", "only decisions by this actor", metavar="NAME", dest="by"),
+            Argument("--action", "only this action, or this group of actions, such as record", metavar="ACTION"),
+            Argument("--subject", "only subjects that begin like this: a digest, the id of a token", metavar="TEXT"),
             Argument("--tenant", "only decisions about this tenant", metavar="NAME", type=tenant_name),
             limit(PAGE_MAX, 50),
-            Argument("--after", "go on after this number", metavar="N", type=count_up_to(10**15)),
+            Argument("--after", "continue after this number", metavar="N", type=count_up_to(10**15)),
             STORE,
         ),
         examples=("onceward audit list", "onceward audit list --action record --since 7d --json"),
         exit_codes=exit_codes.TO_LIST,
-        more="Without an outcome it is not known whether a decision was carried out: whoever decided died in between. "
-        "--json has what was before and after.",
+        more="A decision without an outcome may or may not have been carried out: the process died in between. "
+        "--json shows the state before and after.",
     ),
     Command(
         name="audit verify",
-        summary="walk the whole decision log: every entry, every text, and the chain",
+        summary="check the whole decision log: every entry, every text, and the chain",
         run=_verify,
         arguments=(
-            Argument("--expect", "a head that was printed before: the log must still go through it", metavar="HEAD",
+            Argument("--expect", "a head that was printed earlier: the log must still contain it", metavar="HEAD",
                      type=_head),
             STORE,
         ),
         examples=("onceward audit verify",),
         exit_codes=exit_codes.TO_FIND,
+        no="an entry is not what it was",
         more="An entry that was changed, removed, added or moved is named, and the exit code is 1. It only reads.",
     ),
     Command(
         name="audit reasons",
-        summary="say whether decisions need a reason; with a word, set it for everybody who decides here",
+        summary="show whether decisions need a reason; with a word, set it for everyone who decides here",
         run=_reasons,
         arguments=(
             Argument("required", "required or optional", nargs="?", choices=("required", "optional")),
@@ -214,6 +220,6 @@ COMMANDS = (
         ),
         examples=("onceward audit reasons", "onceward audit reasons required --reason policy-7"),
         exit_codes=exit_codes.TO_LIST,
-        more="Then a command needs --reason, and a request a member reason. Setting it is a decision, too.",
+        more="If they do, commands need --reason, and requests a member reason. Changing this is itself a decision.",
     ),
 )  # fmt: skip

@@ -16,33 +16,38 @@ from textwrap import fill
 from typing import Any, NoReturn, TypeAlias
 
 from onceward.cli import exit_codes
+from onceward.cli.terminal import CHOICES
 
 Run: TypeAlias = Callable[[argparse.Namespace], int]
 CHOICES_SHOWN = 8
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 GROUPS = {
-    "key": "make keys, and look at them before they do harm",
-    "lint": "find hazards in Python and SQL before they do harm; nothing is run",
-    "doctor": "hold a project against the checklist before production, and describe its keys",
-    "records": "look at records, decide what is in doubt, tidy up",
-    "dead": "look at operations that were given up, do them again, or let go of them",
-    "contract": "print every default with its unit and reason, the limits, the guarantees and the refusals",
-    "store": "make a store ready, look it over, move its schema forward",
-    "migrate": "add a key to a table that has rows already: print the migration, rehearse it, apply it",
-    "token": "let programs call the service: make, list, rotate and revoke tokens",
-    "tenant": "who may have tokens: balances, quotas, and erasing a tenant for good",
+    "status": "show whether anything needs you, why, and what to type",
+    "key": "make keys, and check them before they cause trouble",
+    "lint": "find hazards in Python and SQL code, without running it",
+    "doctor": "check a project against the production checklist, and describe its keys",
+    "records": "look at records, decide those in doubt, clean up",
+    "dead": "dead letters: operations, messages and events that were given up; retry or discard them",
+    "contract": "print every default with its unit and reason, and the limits, guarantees and refusals",
+    "store": "set up a store, check it, migrate its schema",
+    "migrate": "add a key to a table that already has rows: print the migration, rehearse it, apply it",
+    "token": "give programs access to the service: make, list, rotate and revoke tokens",
+    "tenant": "manage tenants: balances, quotas, and erasing a tenant for good",
     "db": "move a tenant's database between a service's folder and PostgreSQL, with its keys and plans",
-    "ledger": "the balance ledger: walk its chain, add customers",
-    "relay": "deliver the messages of an outbox: run, look, requeue, enable",
-    "hooks": "receive webhooks: add sources, see what came, try them out",
-    "audit": "see what operators decided, by whom and why, and that nobody has changed it since",
-    "journal": "look at what was tried, and how it ended",
-    "mcp": "stand before an MCP server: each of its calls happens once, and a retry is given the first answer",
+    "ledger": "the balance ledger: verify its chain, add customers",
+    "relay": "deliver the messages of an outbox: run the relay, show its status, enable endpoints",
+    "hooks": "receive webhooks: add sources, see what arrived, test them",
+    "audit": "see what operators decided, who and why, and verify that the log is unchanged",
+    "journal": "look at what was attempted, and how it ended",
+    "mcp": "proxy an MCP server: each of its calls happens once, and a retry gets the first answer",
+    "dashboard": "look at a store in a browser: what is happening, what is in doubt, and decide it",
     "serve": "serve SQL over HTTP with keys and plans, and the records API",
     "drill": "prove on your store, or on your function, that retries have one effect; with evidence and a verdict",
-    "simulate": "show what retries do to a system: seeded simulations of our own code",
-    "conformance": "check from outside any HTTP API that claims idempotency: what holds, fails, or is not shown",
+    "simulate": "show what retries do to a system, in seeded simulations of this package's own code",
+    "completion": "print the completion script for bash, zsh or fish",
+    "conformance": "check any HTTP API that claims idempotency, from outside: what holds, what fails, what cannot be "
+    "seen",
 }
 """The first word of every command, with what it is for. Each has a module of its name."""
 
@@ -113,22 +118,53 @@ class Command:
     examples: tuple[str, ...]
     """Lines that run as they stand (a test runs them); `# exit 1` says how one ends that fails."""
     exit_codes: tuple[int, ...]
+    no: str = ""
+    """What exit code 1 means here."""
     more: str = ""
     """Sentences after the first, in the help."""
+    until_stopped: bool = False
+    """Whether it runs until somebody stops it: then nobody waits for its end, and it does not say how far it is."""
 
 
 _WIDTH = 100
 """Characters in a line of a command's description."""
 
 JSON = Argument("--json", "print one JSON document (errors too, on stderr)", action="store_true")
+COLOR = Argument(
+    "--color",
+    "use colour: auto means on a terminal, unless NO_COLOR is set; FORCE_COLOR turns it on everywhere",
+    choices=CHOICES,
+    metavar="WHEN",
+    default="auto",
+)
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are ours: one line that says what to type, and an exit code."""
 
+    examples: str = ""
+    """Shown before everything that has to be read."""
+    more: str = ""
+    """Sentences below the usage."""
+
     def __init__(self, **options: Any) -> None:
         # An abbreviation that works today means something else once there is another option.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def format_help(self) -> str:
+        """What it is, an example, and then what there is to type."""
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        formatter.add_text(self.examples)
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.more)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Refuse what was typed."""
@@ -154,7 +190,7 @@ class CommandParser(argparse.ArgumentParser):
     def _hint(self, action: argparse._SubParsersAction[CommandParser], value: str) -> str:
         """What is there instead, if that is short enough to be read."""
         if "--path" in self._option_string_actions:
-            return f": a file or folder is named with --path {value}"
+            return f": to name a file or folder, use --path {value}"
         return f". There are: {', '.join(action.choices)}" if len(action.choices) <= CHOICES_SHOWN else ""
 
 
@@ -167,8 +203,9 @@ def build_parser(groups: Iterable[str] = GROUPS) -> CommandParser:
         description="Send it as many times as you like; it happens once, and everyone learns the same answer.",
         epilog=_EPILOG + exit_codes.describe_exit_codes(),
     )
+    parser.examples = _EXAMPLES
     parser.add_argument("--version", action="version", version=f"onceward {__version__}")
-    parser.set_defaults(run=_show_help_of(parser))
+    parser.set_defaults(run=_show_help_of(parser), label="")
     parsers = _subparsers(parser)
     for group, summary in GROUPS.items():
         if group not in groups:
@@ -188,12 +225,14 @@ def build_parser(groups: Iterable[str] = GROUPS) -> CommandParser:
     return parser
 
 
-_EPILOG = """\
-example:
+_EXAMPLES = """\
+examples:
   onceward store init --store sqlite:///agent.db
-  onceward records list --state in_doubt --store sqlite:///agent.db
+  onceward records list --in-doubt --store sqlite:///agent.db"""
 
-A store is named by --store URL or by the environment variable ONCEWARD_STORE.
+_EPILOG = """\
+A store is named by --store URL or by the environment variable ONCEWARD_STORE. The tab key completes commands and
+options: onceward completion --help.
 
 """
 
@@ -224,12 +263,14 @@ def _add_command(parsers: Subparsers, name: str, command: Command) -> CommandPar
     parser = parsers.add_parser(
         name,
         help=command.summary.replace("%", "%%"),
-        description="\n\n".join(fill(text, _WIDTH) for text in (_sentence(command.summary), command.more) if text),
-        epilog=f"{title}:\n{lines}\n{exit_codes.describe_exit_codes(command.exit_codes)}",
+        description=fill(_sentence(command.summary), _WIDTH),
+        epilog=exit_codes.describe_exit_codes(command.exit_codes, command.no),
     )
-    parser.set_defaults(run=command.run)
+    parser.examples = f"{title}:\n{lines}".rstrip()
+    parser.more = fill(command.more, _WIDTH)
+    parser.set_defaults(run=command.run, label="" if command.until_stopped else command.name)
     places: dict[object, argparse._ActionsContainer] = {"": parser}
-    for argument in (JSON, *command.arguments):
+    for argument in (JSON, COLOR, *command.arguments):
         place = argument.section or argument.one_of
         if place not in places:
             places[place] = (

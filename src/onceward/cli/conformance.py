@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,14 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import count_up_to, seconds
 from onceward.cli.command_table import GROUPS, Argument, Command, Section
 from onceward.cli.output import print_json, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.text_tables import format_table
 from onceward.testing.http_suite import CHECKS, PROFILES, CheckVerdict, Examination, describe, examine
 from onceward.testing.http_suite.examination import JOBS_MAX
 from onceward.testing.http_suite.target import BODY, CROWD, CROWD_MAX, SECONDS, WELL_KNOWN
 
 _MORE = """\
-Every case has fresh keys and a fresh number for {n} in paths and bodies. Nothing is undone afterwards: name a test
+Every case has fresh keys and a fresh number for {n} in paths and bodies. Nothing is undone afterwards, so name a test
 environment. In headers $NAME is taken from the environment, and its value is never printed.
 """
 
@@ -30,18 +30,18 @@ environment. In headers $NAME is taken from the environment, and its value is ne
 _TEXTS = (
     ("method", "METHOD", "the request's method", "POST"),
     ("body", "BODY", "the request's body; {n} is a fresh number", BODY),
-    ("changed_body", "BODY", "another request's body, for the same path", "the body with another {n}"),
+    ("changed_body", "BODY", "a different body, for the same path", "the body with another {n}"),
     ("content_type", "TYPE", "the content type of the bodies", "application/json"),
     ("other_path", "PATH", "another path that takes the same body", ""),
     ("well_known", "PATH", "where the rules are published", WELL_KNOWN),
-    ("unique", "POINTER", "JSON pointer to what differs between executions, such as /id", "the whole body"),
+    ("unique", "POINTER", "JSON pointer to a value that differs between executions, such as /id", "the whole body"),
     ("count_url", "URL", "where the number of executions can be read", ""),
     ("count_pointer", "POINTER", "JSON pointer to that number", ""),
 )
 _SHAPES = {
     "slow": "a request that takes half a second or more",
     "fail_4xx": "a request that is refused with a 4xx",
-    "repair": "a request after which that one succeeds; {n} is the same in both",
+    "repair": "a request after which the refused one succeeds; {n} is the same in both",
     "fail_5xx": "a request that fails with a 5xx",
     "stream": "a request whose response is streamed",
     "no_content": "a request whose response is a 204",
@@ -52,7 +52,12 @@ def _conformance(args: argparse.Namespace) -> int:
     if args.list:
         return _list(args)
     target = describe(_description(args), os.environ)
-    examination = examine(target, only=args.only, skip=args.skip, jobs=args.jobs, progress=_show_progress)
+    with progress_of("checking") as line:
+
+        def progress(name: str, begun: int, checks: int) -> None:
+            line((begun - 1) / checks, f"{begun} of {checks}: {name}")
+
+        examination = examine(target, only=args.only, skip=args.skip, jobs=args.jobs, progress=progress)
     if args.json:
         print_json(examination.document())
     else:
@@ -122,13 +127,6 @@ def _expectation(description: dict[str, Any], text: str) -> tuple[str, Any]:
     return name.strip(), profile.read(name.strip(), value.strip())
 
 
-def _show_progress(name: str, begun: int, checks: int) -> None:
-    # Rewriting a line is for people only; a log gets nothing.
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{begun} of {checks}: {name}\r" + ("\x1b[K" if begun == checks else ""))
-        sys.stderr.flush()
-
-
 def _print_examination(examination: Examination) -> None:
     print_text(f"{examination.address}, profile {examination.profile}\n")
     rows = [(finding.check.name, finding.verdict.value, finding.reason) for finding in examination.findings]
@@ -168,8 +166,8 @@ COMMANDS = (
                 "--expect", "change one promise; may be repeated", action="append", default=[], metavar="NAME=VALUE"
             ),
             Argument("--list", "list the checks, and send nothing", action="store_true"),
-            Argument("--only", "make only this check; may be repeated", action="append", default=[], metavar="CHECK"),
-            Argument("--skip", "leave this check out; may be repeated", action="append", default=[], metavar="CHECK"),
+            Argument("--only", "run only this check; may be repeated", action="append", default=[], metavar="CHECK"),
+            Argument("--skip", "skip this check; may be repeated", action="append", default=[], metavar="CHECK"),
             Argument("--timeout", "for one exchange", type=seconds, metavar="SECONDS", default_text=f"{SECONDS:g} s"),
             Argument(
                 "--crowd",
@@ -179,7 +177,7 @@ COMMANDS = (
                 default_text=f"{CROWD}",
             ),
             Argument("--jobs", "how many checks at once", type=count_up_to(JOBS_MAX), default=1, metavar="N"),
-            Argument("--follow-links", "also ask other hosts that error responses link to", action="store_true"),
+            Argument("--follow-links", "also follow links in error responses to other hosts", action="store_true"),
             Argument(
                 "--header",
                 "sent with every request; may be repeated",
@@ -204,6 +202,7 @@ COMMANDS = (
             "onceward conformance http://localhost:1/orders --profile stripe --unique /id  # exit 4",
         ),
         exit_codes=exit_codes.TO_FIND,
+        no="a check fails",
         more=_MORE,
     ),
 )

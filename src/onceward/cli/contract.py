@@ -238,6 +238,6 @@ COMMANDS = (
             "onceward contract --service --config serve.toml",
         ),
         exit_codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
+        more="What to publish to your callers, above all how long a result can be replayed (retain, in seconds).",
     ),
 )

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,13 @@ from onceward.cli.access_arguments import tenant_name
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.store_argument import VARIABLE
 from onceward.cli.text_tables import format_facts, format_table
-from onceward.runtime.environment import REAL
+from onceward.runtime.progress import Progress, part_of
 
 if TYPE_CHECKING:  # Not imported before they are needed: `--help` does not wait for them.
     from onceward.service.sql.moving import DatabasePlace, ImportReport
-
-TOLD_SECONDS = 1.0
-"""Between two lines of progress."""
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -36,16 +34,16 @@ def _export(args: argparse.Namespace) -> int:
 
     place, file = _place(args), Path(args.file)
     if file.exists() and not args.overwrite:
-        raise exit_codes.UsageError(f"there is a file {file} already; name another, or add --overwrite")
+        raise exit_codes.UsageError(f"{file} already exists; choose another name, or add --overwrite")
     place.check()
     action = "database.close" if args.close else "database.export"
-    with _deciding_about(args, action, place) as made:
-        done = export_database(place, file, close=args.close, progress=_progress(args))
+    with _deciding_about(args, action, place) as made, _progress() as progress:
+        done = export_database(place, file, close=args.close, progress=progress)
         made.after = {"rows": sum(done.totals.rows), "records": done.totals.records, "closed": done.closed}
     if not done.closed:
         print_note(
-            "this database is still open: what is written there from now on is not in the file, and a key may run on "
-            "both sides. To move it, export it with --close"
+            "this database still takes writes. Later writes are not in the file, and a key may run "
+            "on both sides. To move it, export it with --close"
         )
     document = {
         "file": str(file),
@@ -72,10 +70,11 @@ def _import(args: argparse.Namespace) -> int:
     place = _place(args, f"{header.tenant}/{header.database}", header.environment)
     options = ImportOptions(MoveChoices(dict(args.column_type), args.without), args.dry_run, args.restart)
     if args.dry_run:
-        report = import_database(file, place.where, options, progress=_progress(args))
+        with _progress() as progress:
+            report = import_database(file, place.where, options, progress=progress)
     else:
-        with _deciding_about(args, "database.import", place) as made:
-            report = import_database(file, place.where, options, progress=_progress(args))
+        with _deciding_about(args, "database.import", place) as made, _progress() as progress:
+            report = import_database(file, place.where, options, progress=progress)
             made.after = {**_counts(report), "imported": not (report.obstacles or report.differs)}
     _print_import(args, report, header.closed)
     return exit_codes.NO if report.obstacles or report.differs else exit_codes.FINE
@@ -98,7 +97,7 @@ def _print_import(args: argparse.Namespace, report: ImportReport, closed: bool) 
     if report.obstacles:
         rows = [(one.what, one.why, one.advice) for one in report.obstacles]
         print_text(format_table(("CANNOT BE MOVED", "WHY", "TO GO ON"), rows))
-        print_note("nothing was written. Decide about each of these, and type the command again")
+        print_note("nothing was written. Decide what to do about each of these, and run the command again")
         return
     if report.already:
         print_note("this file was imported there before; nothing was done")
@@ -116,7 +115,8 @@ def _print_import(args: argparse.Namespace, report: ImportReport, closed: bool) 
             print_text(f"{one.name}: {line}")
     if report.differs:
         print_note(
-            "what arrived is not what was exported, so no name leads to it. Export and import it again, with --restart"
+            "the imported data is not what was exported, so it was not put into use. Export and import it again, with "
+            "--restart"
         )
     elif not closed:
         print_note("its source was open when it was exported: what was written there since is not here")
@@ -129,8 +129,8 @@ def _reopen(args: argparse.Namespace) -> int:
     place = _place(args)
     if args.yes != place.database:
         raise exit_codes.UsageError(
-            "nothing was changed. If this database also runs where it was moved to, keys would run on both sides: be "
-            "sure that it does not, and pass its name as --yes NAME"
+            "nothing was changed. If this database is in use where it was moved to, keys could run on both "
+            "sides. Make sure it is not, then pass its name as --yes NAME"
         )
     place.check()
     with _deciding_about(args, "database.reopen", place) as made:
@@ -151,7 +151,7 @@ def _place(args: argparse.Namespace, named: str | None = None, environment: str 
 
     tenant, slash, database = (named or args.database).partition("/")
     if not slash:
-        raise exit_codes.UsageError("name the database as TENANT/DATABASE, such as acme/shop")
+        raise exit_codes.UsageError("write the database as TENANT/DATABASE, such as acme/shop")
     try:
         tenant_name(tenant)
     except argparse.ArgumentTypeError as error:
@@ -179,20 +179,14 @@ def _log_url(args: argparse.Namespace, place: DatabasePlace) -> str:
     return store_url_of(Settings(folder=place.where))
 
 
-def _progress(args: argparse.Namespace) -> Callable[[str, int], None]:
-    """A line now and then, for somebody who waits at a terminal."""
-    if args.json or not sys.stderr.isatty():
-        return lambda what, done: None
-    told_at, told = REAL.monotonic(), 0
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    with progress_of("moving") as line:
+        yield lambda what, done, total: part_of(partial(_draw, line, what), done, total, "rows")
 
-    def tell(what: str, done: int) -> None:
-        nonlocal told_at, told
-        now = REAL.monotonic()
-        if now - told_at >= TOLD_SECONDS:
-            print_note(f"{what}: {done:,} rows ({max(0, done - told) / (now - told_at):,.0f} a second)")
-            told_at, told = now, done
 
-    return tell
+def _draw(line: Progress, what: str, share: float, words: str) -> None:
+    line(share, f"{what}, {words}")
 
 
 def _column_type(text: str) -> tuple[str, str]:
@@ -205,7 +199,7 @@ def _column_type(text: str) -> tuple[str, str]:
 _WHERE = "the folder of a service, or the postgresql:// URL of its databases"
 _DATABASE = Argument("database", "the tenant and its database", metavar="TENANT/DATABASE")
 _FROM = Argument("--from", _WHERE, metavar="PLACE", dest="where", required=True)
-_ENVIRONMENT = Argument("--environment", "whose database of that name", choices=ENVIRONMENTS, default="live")
+_ENVIRONMENT = Argument("--environment", "the environment of the database", choices=ENVIRONMENTS, default="live")
 _LOG = Argument(
     "--store",
     "the service's store, for its decision log",
@@ -223,27 +217,28 @@ COMMANDS = (
             Argument("file", "the file to write", metavar="FILE"),
             _FROM,
             _ENVIRONMENT,
-            Argument("--close", "it takes no more writes from now on: for a move", action="store_true"),
-            Argument("--overwrite", "replace the file, if there is one", action="store_true"),
+            Argument("--close", "stop it from taking writes: for a move", action="store_true"),
+            Argument("--overwrite", "replace the file if it exists", action="store_true"),
             *DECIDING,
             _LOG,
         ),
         examples=("onceward db export acme/shop shop.jsonl --from onceward-data --close",),
         exit_codes=exit_codes.TO_DECIDE,
+        no="there is no such database",
         more=(
-            "One snapshot, while the service runs. With --close no key can run on both sides: whoever writes there "
-            "is told that the database is moved. Killed anywhere, type it again. The file holds the tenant's data: it "
-            "is readable by you alone, and stays until you delete it."
+            "Takes one snapshot, while the service runs. With --close no key can run on both sides: "
+            "writers are told that the database has moved. If it is killed, run it again. The file holds the tenant's "
+            "data: only you can read it, and it stays until you delete it."
         ),
     ),
     Command(
         name="db import",
-        summary="bring a database from a file to a service's folder or to PostgreSQL, and compare it row by row",
+        summary="import a database from a file into a service's folder or PostgreSQL, and compare it row by row",
         run=_import,
         arguments=(
             Argument("file", "what `onceward db export` wrote", metavar="FILE"),
             Argument("--to", _WHERE, metavar="PLACE", dest="where", required=True),
-            Argument("--dry-run", "only say what would not fit", action="store_true"),
+            Argument("--dry-run", "only list what would not fit", action="store_true"),
             Argument(
                 "--column-type",
                 "give a column another type; may be repeated",
@@ -254,21 +249,22 @@ COMMANDS = (
             ),
             Argument(
                 "--without",
-                "leave something out, as it is listed; may be repeated",
+                "leave out something that was listed; may be repeated",
                 metavar="WHAT",
                 action="append",
                 default=[],
             ),
-            Argument("--restart", "throw away what an earlier import began", action="store_true"),
+            Argument("--restart", "discard what an earlier import began", action="store_true"),
             *DECIDING,
             _LOG,
         ),
         examples=("onceward db import export.jsonl --to onceward-data",),
         exit_codes=exit_codes.TO_DECIDE,
+        no="something cannot be moved, or what arrived differs",
         more=(
-            "Whatever the other side cannot hold is listed before anything is written, with what to do: exit "
-            "code 1. Killed anywhere, type it again: it goes on where it was. No service finds the database before it "
-            "was compared."
+            "Whatever the target cannot hold is listed before anything is written, with what to do "
+            "(exit code 1). If it is killed, run it again: it continues where it stopped. No service uses the database "
+            "before it has been compared."
         ),
     ),
     Command(
@@ -279,11 +275,14 @@ COMMANDS = (
             _DATABASE,
             _FROM,
             _ENVIRONMENT,
-            Argument("--yes", "the database's name once more: it runs nowhere else", metavar="NAME"),
+            Argument(
+                "--yes", "the name of the database again, to confirm that it is in use nowhere else", metavar="NAME"
+            ),
             *DECIDING,
             _LOG,
         ),
         examples=("onceward db reopen acme/shop --from onceward-data --yes shop",),
         exit_codes=exit_codes.TO_DECIDE,
+        no="there is no such database",
     ),
 )

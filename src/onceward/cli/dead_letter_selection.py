@@ -16,8 +16,8 @@ from onceward._core.errors import OncewardError
 from onceward._core.store_protocols import AsyncStore, Store
 from onceward.audit import OpenDecision
 from onceward.cli import exit_codes
-from onceward.cli.argument_types import id_digits
 from onceward.cli.command_table import Argument
+from onceward.cli.dead_messages import letter_name
 from onceward.cli.decisions import deciding
 from onceward.cli.store_argument import SEAL_KEYS, STORE
 from onceward.cli.text_tables import shorten
@@ -28,7 +28,9 @@ MESSAGE_CHARACTERS_MAX = 300
 """Of a handler's error, on the command line."""
 
 DEAD_LETTER = (
-    Argument("id", "the dead letter's id, or its digest", metavar="ID", nargs="?", type=id_digits),
+    Argument(
+        "id", "the dead letter's id, or its digest; a message's is msg_...", metavar="ID", nargs="?", type=letter_name
+    ),
     Argument("--scope", "with --key: the scope of the gate", metavar="SCOPE"),
     Argument("--key", "with --scope: the key, as the caller gives it", metavar="KEY"),
     STORE,
@@ -58,7 +60,7 @@ def is_named_by_key(args: argparse.Namespace) -> bool:
         return True
     if args.scope is not None or args.key is not None:
         raise exit_codes.UsageError(
-            "it was named twice. Give the dead letter's id or digest, or --scope and --key, but not both"
+            "it was named in two ways. Give the dead letter's id or digest, or --scope and --key, but not both"
         )
     return False
 

@@ -17,22 +17,20 @@ from onceward.cli.output import print_note
 
 ACTOR_VARIABLE = "ONCEWARD_ACTOR"
 
-DECIDING = (
-    Argument("--reason", "why, for the decision log", metavar="TEXT"),
-    Argument(
-        "--actor",
-        "who decides, for the decision log; the account on this machine is added",
-        metavar="NAME",
-        default_text=f"${ACTOR_VARIABLE}, or the account alone",
-    ),
+ACTOR = Argument(
+    "--actor",
+    "who is deciding, for the decision log; the account on this machine is added",
+    metavar="NAME",
+    default_text=f"${ACTOR_VARIABLE}, or the account alone",
 )
+DECIDING = (Argument("--reason", "why, for the decision log", metavar="TEXT"), ACTOR)
 """The arguments of every command that decides something."""
 
 
 def operator_of(args: argparse.Namespace) -> Operator:
     """Whoever types the command."""
     named = args.actor or os.environ.get(ACTOR_VARIABLE, "").strip()
-    account = _account()
+    account = account_name()
     return Operator(f"{named} ({account})" if named else account, CLI, args.reason)
 
 
@@ -42,7 +40,8 @@ def open_log(url: str | None) -> Iterator[DecisionLog]:
     with DecisionLog.open(url) as log:
         if not log.is_chained:
             print_note(
-                "this store has no tables, so this decision is in no chain: it is only logged (logger onceward.audit)"
+                "this store has no tables, so it keeps no decision log; this decision was only logged (logger "
+                "onceward.audit)"
             )
         yield log
 
@@ -64,7 +63,7 @@ def deciding(
         yield made
 
 
-def _account() -> str:
+def account_name() -> str:
     """The account on this machine: what it really is, and not what the environment says."""
     try:
         import pwd

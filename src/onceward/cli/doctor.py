@@ -1,5 +1,5 @@
 """
-`onceward doctor`: hold a project against the checklist before production, and describe its keys.
+`onceward doctor`: check a project against the production checklist, and describe its keys.
 
 It reads. Only `doctor keys MODULE` imports what it is told to, in another process.
 """
@@ -17,6 +17,7 @@ from onceward._core.operation import to_datetime
 from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.store_argument import STORE, VARIABLE, existing_store_url
 from onceward.cli.text_tables import escape_invisible
 from onceward.runtime.environment import REAL
@@ -63,7 +64,8 @@ def _gather(args: argparse.Namespace) -> Evidence:
     settings = lint_settings(config, paths[0])
     code = _read_code(args)
     code.effects = [one for one in code.effects if one.called not in stated.inside]
-    sql = read_sql(paths, settings, tests=args.tests)
+    with progress_of("reading SQL") as progress:
+        sql = read_sql(paths, settings, progress, tests=args.tests)
     if not code.files and not sql.files:
         raise exit_codes.UsageError(
             f"there are no Python or SQL files in {', '.join(map(str, paths))}. "
@@ -77,13 +79,16 @@ def _read_code(args: argparse.Namespace) -> CodeFacts:
 
     paths = args.path or [Path()]
     settings = lint_settings(args.config, paths[0])
-    return read_code(paths, settings, lambda words: print_note(f"onceward: {words}"), tests=args.tests)
+    with progress_of("reading Python") as progress:
+        return read_code(paths, settings, progress, tests=args.tests)
 
 
 def _check_writable(file: Path) -> None:
     """Say so before the work, not after it."""
     if file.is_dir() or not file.absolute().parent.is_dir():
-        raise exit_codes.UsageError(f"--html {file}: there is no such folder, or it is one. Name a file in a folder")
+        raise exit_codes.UsageError(
+            f"--html {file}: its folder does not exist, or it is a folder itself. Name a file in an existing folder"
+        )
 
 
 def _write_page(file: Path, evidence: Evidence, examined: list[Any]) -> None:
@@ -111,7 +116,7 @@ def _keys(args: argparse.Namespace) -> int:
 
     if args.modules:
         if args.path:
-            raise exit_codes.UsageError("modules are imported, and paths are read: give the one or the other")
+            raise exit_codes.UsageError("give either modules, which are imported, or --path, which is only read")
         found = import_operations(args.modules, args.seconds)
         sentences = [sentence_of_operation(one, where=one.place.path) for one in found]
         nothing = f"no function in {', '.join(args.modules)} is declared with gate.once"
@@ -165,7 +170,7 @@ _READING = (
         metavar="PATH",
     ),
     Argument("--config", "settings: a pyproject.toml (default: the nearest one)", type=Path, metavar="FILE"),
-    Argument("--tests", "look at tests, too", action="store_true"),
+    Argument("--tests", "also look at tests", action="store_true"),
 )
 
 COMMANDS = (
@@ -175,33 +180,41 @@ COMMANDS = (
         run=_doctor,
         arguments=(
             *_READING,
-            replace(STORE, help="look at this store and its journal, too", default_text=f"${VARIABLE}, if it is set"),
-            Argument("--html", "write the report to this file, as one page to hand round", type=Path, metavar="FILE"),
+            replace(STORE, help="also look at this store and its journal", default_text=f"${VARIABLE}, if it is set"),
+            Argument(
+                "--html", "also write the report to this file, as one HTML page to share", type=Path, metavar="FILE"
+            ),
         ),
         examples=("onceward doctor  # exit 1", "onceward doctor --path shop.py --html report.html  # exit 1"),
         exit_codes=exit_codes.TO_FIND,
+        no="a box is empty",
         more=(
-            "One line for each box: evidence, or what to do. What cannot be known from here counts as empty. "
-            "Reads files, and the store if one is named; runs and imports nothing. What nobody can see is stated in "
-            "pyproject.toml, under [tool.onceward.doctor.answers], by the id of its box and with a reason."
+            "Prints one line for each box: the evidence, or what to do. What cannot be seen from here "
+            "counts as missing. Reads files, and the store if one is named; runs and imports nothing. State what no "
+            "tool "
+            "can see in pyproject.toml, under [tool.onceward.doctor.answers]: the id of the box, and a reason."
         ),
     ),
     Command(
         name="doctor keys",
-        summary="describe the key of every operation, in one sentence each",
+        summary="describe the key of every operation in one sentence",
         run=_keys,
         arguments=(
             Argument(
-                "modules", "import these, in another process, and ask what they declare", nargs="*", metavar="MODULE"
+                "modules",
+                "import these modules, in another process, and describe what they declare",
+                nargs="*",
+                metavar="MODULE",
             ),
             *_READING,
             Argument("--seconds", "how long importing may take", type=_seconds, default=30.0, metavar="N"),
         ),
         examples=("onceward doctor keys --path shop.py  # exit 1",),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        no="there is no key, or one that cannot be described",
         more=(
-            "Without a module the text is read, and nothing is imported; what the text does not show is named. "
-            "Importing a module runs it: one that hangs, exits or raises is ended, and the error says so."
+            "Without a module, the source is read and nothing is imported; what the source does not "
+            "show is named. Importing a module runs it: if it hangs, exits or raises, the error says so."
         ),
     ),
 )

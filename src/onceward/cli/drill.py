@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import count_up_to, read_json_argument, seconds
 from onceward.cli.command_table import GROUPS, Argument, Command, Section, did_you_mean
 from onceward.cli.output import json_text, print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.store_argument import check_is_there
 from onceward.cli.text_tables import escape_invisible, format_table
 from onceward.drill.bundle import PERMITTED, faults_of, read_bundle, reasons_of
@@ -23,6 +23,7 @@ from onceward.drill.target.target_proof import TARGET
 from onceward.drill.target.target_run import POINTS, SECONDS, TargetOrder, run_target
 from onceward.drill.target.watches import watch_of
 from onceward.runtime.environment import REAL
+from onceward.runtime.progress import Progress
 from onceward.stores import check_url
 
 LIST = "list"
@@ -32,7 +33,7 @@ ARGUMENT_BYTES_MAX = 1_000_000
 KNOWN: dict[str, ProofClaims] = {**PROOFS, TARGET.name: TARGET}
 
 _MORE = """\
-Without names all proofs are run, `drill list` lists them. Each is run twice: with its guard, and without, where the
+Without names, all proofs are run; `drill list` lists them. Each is run twice: with its guard, and without it, where the
 effect must double; a proof whose control does not double is void. The store is used in a random scope, which is
 deleted afterwards; no server is stopped, filled or reconfigured. The verdict is PERMITTED (exit code 0) or BLOCKED (1).
 """
@@ -45,7 +46,10 @@ def _drill(args: argparse.Namespace) -> int:
         return _list(args)
     if args.bundle is not None and not args.bundle.parent.is_dir():  # Now, and not when the evidence is there.
         raise exit_codes.UsageError(f"cannot write {args.bundle}: the folder {args.bundle.parent} does not exist")
-    document = run_drill(_order(args), _progress) if args.target is None else _drill_target(args)
+    with progress_of("drilling") as progress:
+        document = (
+            run_drill(_order(args), print_note, progress) if args.target is None else _drill_target(args, progress)
+        )
     if args.bundle is not None:
         _write(args.bundle, json_text(document) + "\n")
     if args.json:
@@ -67,9 +71,8 @@ def _list(args: argparse.Namespace) -> int:
 def _order(args: argparse.Namespace) -> DrillOrder:
     for name in args.names:
         if name not in PROOFS:
-            raise exit_codes.UsageError(
-                f"there is no proof {name[:40]!r}{did_you_mean(name, PROOFS) or '.'} `onceward drill list` lists them"
-            )
+            near = did_you_mean(name, [*PROOFS, LIST]) or "."
+            raise exit_codes.UsageError(f"there is no proof {name[:40]!r}{near} `onceward drill list` lists them")
     if args.watch or args.args:
         raise exit_codes.UsageError("--watch and --args go with --target MODULE:FUNCTION")
     if args.store is not None:
@@ -80,12 +83,12 @@ def _order(args: argparse.Namespace) -> DrillOrder:
     return DrillOrder(names, args.store or "", _seed(args), args.times, guarded=args.guard == "on")
 
 
-def _drill_target(args: argparse.Namespace) -> dict[str, Any]:
+def _drill_target(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     module, colon, name = args.target.partition(":")
     if not (module and colon and name):
         raise exit_codes.UsageError(f"--target takes MODULE:FUNCTION, such as shop:charge, not {args.target[:60]!r}")
     if args.names or args.store is not None:
-        raise exit_codes.UsageError("--target is a drill of its own: leave the names of proofs and --store out")
+        raise exit_codes.UsageError("--target is a separate drill: leave out the names of proofs and --store")
     if args.watch is None:
         raise exit_codes.UsageError(
             "--target needs --watch, which says what the function changes: rows:DSN:TABLE, file:PATH, folder:PATH or "
@@ -98,14 +101,14 @@ def _drill_target(args: argparse.Namespace) -> dict[str, Any]:
         raise exit_codes.UsageError(f"--limit is a number of seconds up to {SECONDS_MAX}")
     order = TargetOrder(args.target, arguments, watch_of(args.watch), args.limit, args.points, _seed(args))
     notice = (
-        f"this really runs {args.target}, up to {order.runs_max} times, in processes of their own that are killed; "
-        "what it does is done, and stays"
+        f"this really runs {args.target}, up to {order.runs_max} times, in separate processes that are killed. "
+        "Its effects are real and are not undone"
     )
     if not args.yes:
         raise exit_codes.UsageError(f"{notice}. Name a test environment, and add --yes")
     if not args.json:
         print_note(notice)
-    return run_target(order, _progress)
+    return run_target(order, progress)
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -120,7 +123,7 @@ def _verify(args: argparse.Namespace) -> int:
     else:
         versions = document["versions"]["onceward"] if isinstance(document.get("versions"), dict) else "?"
         proofs = ", ".join(entry["name"] for entry in document["proofs"])
-        print_text(f"digest and numbers fit: {escape_invisible(str(versions))}, {proofs}")
+        print_text(f"digest and numbers match: {escape_invisible(str(versions))}, {proofs}")
         _print_verdict(document | {"reasons": reasons_of(document, KNOWN)})
     return exit_codes.FINE if not faults and verdict == PERMITTED else exit_codes.NO
 
@@ -147,7 +150,7 @@ def _print_document(document: dict[str, Any]) -> None:
             print_text("\n" + format_table(*table(entry["guarded"]), limit=None))
         doubts = sum(tried["inDoubt"] for tried in entry["guarded"].get("tries", ()))
         if doubts:
-            print_text(f"\nin doubt after {doubts} of these: nothing doubles there, and somebody has to decide")
+            print_text(f"\nin doubt after {doubts} of these: nothing happens twice there, but a person has to decide")
     print_text("")
     _print_verdict(document)
 
@@ -165,16 +168,6 @@ def _print_verdict(document: dict[str, Any]) -> None:
     print_text(f"{bar}\n!!! BLOCKED\n{reasons}\n{bar}")
 
 
-def _progress(text: str) -> None:
-    # For people only; a log gets nothing.
-    if _is_terminal():
-        print_note(text)
-
-
-def _is_terminal() -> bool:
-    return sys.stderr.isatty()
-
-
 def _seed(args: argparse.Namespace) -> int:
     return args.seed if args.seed is not None else int.from_bytes(REAL.random(3), "big") + 1
 
@@ -188,8 +181,8 @@ def _write(file: Path, text: str) -> None:
 
 
 _TARGET = Section(
-    "a function of yours",
-    "It is run in processes of their own: again, five at once, and killed before each of its lines and at each\n"
+    "your own function",
+    "It is run in separate processes: again, five at once, and killed before each of its lines and at each\n"
     "boundary of its gate, with two retries. {n} in a text of --args becomes a fresh number for each operation.",
 )
 
@@ -202,32 +195,38 @@ COMMANDS = (
             Argument("names", "proofs to run, or `list`", nargs="*", metavar="PROOF", default_text="all of them"),
             Argument(
                 "--store",
-                "a store of yours, which must be there",
+                "one of your stores, which must exist",
                 metavar="URL",
-                default_text="a file that is gone then",
+                default_text="a temporary file",
             ),
             Argument("--times", "how often `retry` inserts", type=count_up_to(TIMES_MAX), default=3, metavar="N"),
             Argument(
-                "--seed", "repeats a run: its keys, its order, its kills", type=count_up_to(SEED_MAX), metavar="N"
+                "--seed",
+                "the same seed repeats a run: its keys, its order, its kills",
+                type=count_up_to(SEED_MAX),
+                metavar="N",
             ),
             Argument(
-                "--guard", "off: without any guard, where every proof must fail", choices=("on", "off"), default="on"
+                "--guard",
+                "off: run without any guard, so that every proof must fail",
+                choices=("on", "off"),
+                default="on",
             ),
             Argument("--bundle", "also write the evidence to this file", type=Path, metavar="FILE"),
-            Argument("--verify", "judge the evidence in this file again; nothing is run", type=Path, metavar="FILE"),
+            Argument("--verify", "check the evidence in this file again; nothing is run", type=Path, metavar="FILE"),
             Argument("--target", "the function, such as shop:charge", metavar="MODULE:FUNCTION", section=_TARGET),
             Argument("--args", "its arguments, a JSON array or object", metavar="JSON", section=_TARGET),
             Argument(
                 "--watch",
-                "its effect: rows:DSN:TABLE, file:PATH, folder:PATH or http:URL",
+                "where its effect shows: rows:DSN:TABLE, file:PATH, folder:PATH or http:URL",
                 metavar="WHAT",
                 section=_TARGET,
             ),
-            Argument("--yes", "really run it, many times", action="store_true", section=_TARGET),
+            Argument("--yes", "confirm that it may really be run, many times", action="store_true", section=_TARGET),
             Argument("--limit", "for one call", type=seconds, default=SECONDS, metavar="SECONDS", section=_TARGET),
             Argument(
                 "--points",
-                "places to be killed at, at most",
+                "the most places to kill it at",
                 type=count_up_to(POINTS_MAX),
                 default=POINTS,
                 metavar="N",
@@ -241,6 +240,7 @@ COMMANDS = (
             "onceward drill list",
         ),
         exit_codes=exit_codes.TO_FIND,
+        no="the verdict is BLOCKED",
         more=_MORE,
     ),
 )

@@ -38,10 +38,10 @@ TO_DECIDE = (FINE, NO, USAGE, REFUSED, STORE)
 
 MEANINGS = {
     FINE: "fine",
-    NO: "no: not found, not healthy, failed again, not as promised, or something was found",
+    NO: "no: not found, not healthy, failed again, not as promised, or there are findings",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
-    STORE: "the store cannot be used (away, full, damaged, of another version), or the target cannot be reached",
+    STORE: "the store cannot be used (unreachable, full, damaged, another version), or the target cannot be reached",
     INTERRUPTED: "interrupted from the keyboard",
     PIPE_CLOSED: "the reader of the output closed it",
 }
@@ -116,6 +116,7 @@ def exit_code_of(error: OncewardError) -> int:
     return REFUSED
 
 
-def describe_exit_codes(codes: tuple[int, ...] = tuple(MEANINGS)) -> str:
-    """The exit codes, for a help text."""
-    return "exit codes:\n" + "\n".join(f"  {code:<5}{MEANINGS[code]}" for code in codes)
+def describe_exit_codes(codes: tuple[int, ...] = tuple(MEANINGS), no: str = "") -> str:
+    """The exit codes, for a help text; `no` is what 1 means there."""
+    meanings = MEANINGS | ({NO: no} if no else {})
+    return "exit codes:\n" + "\n".join(f"  {code:<5}{meanings[code]}" for code in codes)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from onceward._core.errors import RequestInvalid
 from onceward._core.keys import ENVIRONMENTS, KEY_PARTS
 from onceward._core.record import Record, shown_state
 from onceward.cli import exit_codes
-from onceward.cli.argument_types import id_digits, seconds
 from onceward.cli.command_table import Argument
+from onceward.cli.record_listing import ListedRecords
 from onceward.cli.record_selection import one_record
 from onceward.gate.operator_actions import id_of_key, id_of_step
 from onceward.service.settings import DATABASES
@@ -25,46 +25,24 @@ if TYPE_CHECKING:
     from onceward.service.sql.database_files import DatabaseName
     from onceward.service.sql.database_records import DatabaseRecords
 
-FOLDER = Argument("--folder", "in the databases of this service's folder, in place of a store", metavar="PATH")
+FOLDER = Argument("--folder", "use the databases in this service's folder instead of a store", metavar="PATH")
 
 IN_FOLDER = (
     FOLDER,
     Argument("--tenant", "with --folder: only this tenant's databases", metavar="NAME"),
     Argument("--database", "with --folder: only databases of this name", metavar="NAME"),
-    Argument("--order", "with --folder: by database and id, or the oldest first", choices=("id", "age")),
-    Argument(
-        "--older-than",
-        "with --folder: only those first used longer ago, the oldest first",
-        metavar="SECONDS",
-        type=seconds,
-    ),
 )
 """The arguments of a list that looks into a service's folder."""
 
 
-class FolderPage(NamedTuple):
-    """Some records, and where the next page begins; None at the end."""
-
-    records: list[Record]
-    after: str | None
-
-
 def check_no_folder(args: argparse.Namespace) -> None:
     """Refuse what only goes with --folder."""
-    for name in ("tenant", "database", "order", "older_than"):
+    for name in ("tenant", "database"):
         if getattr(args, name) is not None:
             raise exit_codes.UsageError(f"--{name.replace('_', '-')} needs --folder, the folder of a service")
 
 
-def after_digits(text: str) -> str:
-    """Where a page of a store begins."""
-    try:
-        return id_digits(text)
-    except argparse.ArgumentTypeError as error:
-        raise exit_codes.UsageError(f"--after: {error}") from None
-
-
-def list_in_folder(args: argparse.Namespace) -> FolderPage:
+def list_in_folder(args: argparse.Namespace) -> ListedRecords:
     """One page. What is left out by its state is made up for from the next pages."""
     reader = _reader(args)
     names = _chosen(reader.everybody(), args)
@@ -83,7 +61,7 @@ def list_in_folder(args: argparse.Namespace) -> FolderPage:
             after = page.after
     except RequestInvalid as error:
         raise exit_codes.UsageError(str(error)) from None
-    return FolderPage(found, after)
+    return ListedRecords(found, after)
 
 
 def find_in_folder(args: argparse.Namespace) -> Record:

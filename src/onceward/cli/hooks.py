@@ -39,7 +39,7 @@ from onceward.runtime.environment import REAL
 from onceward.service.access.scopes import check_environment, check_tenant, scope_of, tenant_of
 
 _HEADINGS = (
-    "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED",
+    "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD LETTERS", "REPEATS", "ALTERED",
     "RENAMED", "NUMBERS", "LAST",
 )  # fmt: skip
 _RESPONSE_SECONDS = 30.0
@@ -122,8 +122,9 @@ def _list(args: argparse.Namespace) -> int:
     for one in found:
         if one.repeats > one.events:
             print_note(
-                f"{one.name}: most deliveries are repeats. Senders repeat what gets no response in time: "
-                "respond before you work (POST /hooks, or Inbox.answer), and look at what is slow in between"
+                f"{one.name}: most deliveries are repeats, because senders repeat what gets no "
+                "response in time. Respond before you do the work (POST /hooks, or Inbox.answer), and find out what "
+                "is slow"
             )
     return exit_codes.FINE
 
@@ -253,8 +254,10 @@ _SCHEME = (
         default_text="300 s",
     ),
     Argument("--signature-header", "with --scheme hmac: where the signature is", metavar="NAME"),
-    Argument("--signature-prefix", "with --scheme hmac: what stands before it", metavar="TEXT"),
-    Argument("--spelling", "with --scheme hmac: how it is written", choices=("hex", "base64"), default_text="hex"),
+    Argument("--signature-prefix", "with --scheme hmac: the text before the signature", metavar="TEXT"),
+    Argument(
+        "--spelling", "with --scheme hmac: how the signature is encoded", choices=("hex", "base64"), default_text="hex"
+    ),
     Argument("--id-header", "with --scheme hmac: the header with the event's id", metavar="NAME"),
     Argument("--id-member", "with --scheme hmac: the member of a JSON body with the event's id", metavar="NAME"),
     Argument(
@@ -268,10 +271,10 @@ _SCHEME = (
 COMMANDS = (
     Command(
         name="hooks add",
-        summary="take webhooks from a source, at /hooks/SOURCE; again with the same name replaces it",
+        summary="receive webhooks from a source, at /hooks/SOURCE; the same name again replaces it",
         run=_add,
         arguments=(
-            Argument("name", "the source's name, which its address ends with", metavar="SOURCE"),
+            Argument("name", "the name of the source, which its address ends with", metavar="SOURCE"),
             Argument("--scheme", "how the sender signs", choices=tuple(SCHEMES), required=True),
             Argument(
                 "--secret-env",
@@ -294,12 +297,14 @@ COMMANDS = (
             Argument(
                 "--attempts", "how often an event is tried", metavar="N", type=count_up_to(1_000), default=ATTEMPTS
             ),
-            Argument("--number-at", "where events are numbered: header:NAME or member:PATH", metavar="PLACE"),
-            Argument("--keep", "how long ids are kept once done; 0: for ever", metavar="SECONDS", type=seconds),
+            Argument("--number-at", "where the number of an event is: header:NAME or member:PATH", metavar="PLACE"),
+            Argument(
+                "--keep", "how long ids are kept after an event is done; 0 for ever", metavar="SECONDS", type=seconds
+            ),
             Argument(
                 "--trust-unsigned-id",
-                "where the id is not signed: equal messages with different ids are different events. Whoever has seen "
-                "one message can then have it processed as often as they like",
+                "where the id is not signed: treat equal messages with different ids as different events. Anyone "
+                "who has seen one message can then have it processed as often as they like",
                 action="store_true",
             ),
             *_SCHEME,
@@ -313,19 +318,19 @@ COMMANDS = (
             "--secret-file /run/secrets/crm --handler shop.hooks:crm --tenant acme",
         ),
         exit_codes=exit_codes.TO_LIST,
-        more="The secret stays where it is: name --secret-env twice while it is being replaced. The handler is a "
-        "function under @handler of onceward.messaging.inbox; the service imports it from --hooks-path, PYTHONPATH or "
-        "what is installed. A running service takes the source within a second.",
+        more="The secret itself is not stored here. Give --secret-env twice while you replace it. The handler is "
+        "a function under @handler of onceward.messaging.inbox; the service imports it from --hooks-path, PYTHONPATH "
+        "or what is installed. A running service takes the source within a second.",
     ),
     Command(
         name="hooks list",
-        summary="show sources with what came from them: waiting, given up, repeated, and gaps in their numbers",
+        summary="show sources and what arrived from them: waiting, dead letters, repeats, and gaps in their numbers",
         run=_list,
         arguments=(STORE,),
         examples=("onceward hooks list",),
         exit_codes=exit_codes.TO_LIST,
-        more="REPEATS are deliveries of events that were here already; many of them mean that responses come too late. "
-        "RENAMED are deliveries of a message that was here under another id, where the id is not signed.",
+        more="REPEATS are deliveries of events that had already arrived; many of them mean slow responses. "
+        "RENAMED are deliveries of a message that had already arrived under another id, where the id is not signed.",
     ),
     Command(
         name="hooks test",
@@ -334,15 +339,18 @@ COMMANDS = (
         arguments=(_SOURCE, Argument("--url", "where the service listens", metavar="URL"), STORE),
         examples=("onceward hooks test stripe", "onceward hooks test stripe --url http://127.0.0.1:8600"),
         exit_codes=exit_codes.TO_DECIDE,
+        no="there is no such source, or the event would be refused",
         more="Without --url nothing is written or run. With it the event is a real one: its handler runs.",
     ),
     Command(
         name="hooks requeue",
-        summary="process an event again that was given up",
+        summary="process again an event that was given up",
         run=_requeue,
         arguments=(_SOURCE, Argument("id", "the event's id", metavar="EVENT"), *DECIDING, STORE),
         examples=("onceward hooks requeue stripe evt_1",),
         exit_codes=exit_codes.TO_DECIDE,
-        more="An event in doubt is refused: reconcile its record first (the error says how).",
+        no="there is no such dead letter or source",
+        more="`onceward dead requeue` does the same for one of `onceward dead list`. An event in doubt is refused: "
+        "reconcile its record first (the error says how).",
     ),
 )

@@ -65,7 +65,7 @@ def _list(args: argparse.Namespace) -> int:
     else:
         print_note("no attempts")
     if following is not None:
-        print_note(f"there may be more: go on with --after {following}")
+        print_note(f"there may be more: continue with --after {following}")
     return exit_codes.FINE
 
 
@@ -85,7 +85,7 @@ def _show(args: argparse.Namespace) -> int:
         found = tables.run(read_tables(partial(runs, args.scope, args.of_run, 2)))
         if not found:
             raise exit_codes.NoSuchRun(
-                f"there is no run {args.of_run} in this journal; `onceward journal runs` shows those there are"
+                f"there is no run {args.of_run} in this journal; `onceward journal runs` lists the runs"
             )
         if len(found) > 1:
             raise exit_codes.UsageError(
@@ -124,7 +124,7 @@ def _records_of(url: str, tried: list[CallView]) -> dict[str, Record]:
                 same = [record for record in find_records(store, digest) if record.scope == scope]
                 found.update({digest: same[0]} if len(same) == 1 else {})
     except OncewardError as error:
-        print_note(f"the records could not be read, so this is what the journal alone knows: {error}")
+        print_note(f"the records could not be read, so this shows the journal alone: {error}")
     return found
 
 
@@ -172,21 +172,21 @@ def _scope(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-_SCOPE = Argument("--scope", "only of this scope", metavar="SCOPE", type=_scope)
+_SCOPE = Argument("--scope", "only in this scope", metavar="SCOPE", type=_scope)
 
 COMMANDS = (
     Command(
         name="journal list",
-        summary="show attempts, the latest first",
+        summary="show attempts, newest first",
         run=_list,
         arguments=(
             Argument("--run", "only of this run", dest="of_run", metavar="ID"),
-            Argument("--key", "only at this key, as it was given; needs --scope", metavar="KEY"),
-            Argument("--digest", "only at this key: the 12 digits that logs and records show", metavar="DIGEST"),
-            Argument("--outcome", "only those that ended like this", choices=tuple(map(str, CallOutcome))),
-            Argument("--unended", "only those without an end", action="store_true"),
+            Argument("--key", "only for this key, as the caller gave it; needs --scope", metavar="KEY"),
+            Argument("--digest", "only for this key, by the 12 digits that logs and records show", metavar="DIGEST"),
+            Argument("--outcome", "only those with this outcome", choices=tuple(map(str, CallOutcome))),
+            Argument("--unended", "only those that have not ended", action="store_true"),
             limit(PAGE_MAX, 100),
-            Argument("--after", "go on after this attempt", metavar="ID"),
+            Argument("--after", "continue after this attempt", metavar="ID"),
             _SCOPE,
             STORE,
         ),
@@ -200,13 +200,13 @@ COMMANDS = (
     ),
     Command(
         name="journal runs",
-        summary="show runs, the latest first",
+        summary="show runs, newest first",
         run=_runs,
         arguments=(limit(PAGE_MAX, 100), _SCOPE, STORE),
         examples=("onceward journal runs", "onceward journal runs --scope live:acme --json"),
         exit_codes=exit_codes.TO_LIST,
-        more="BEGUN counts how often it was begun: more than once, if it was resumed. UNENDED counts attempts without "
-        "an end.",
+        more="BEGUN is how often a run was started: more than once if it was resumed. UNENDED counts the attempts "
+        "that have not ended.",
     ),
     Command(
         name="journal show",
@@ -215,7 +215,9 @@ COMMANDS = (
         arguments=(Argument("of_run", "the run's id", metavar="RUN"), _SCOPE, STORE),
         examples=("onceward journal show march",),
         exit_codes=exit_codes.TO_FIND,
-        more="An attempt without an end is looked up in the records: it is `crashed` if its process is gone or its "
-        "record is in doubt, and `running` otherwise. What is in doubt is shown with the command that decides it.",
+        no="there is no such run",
+        more="An attempt that has not ended is looked up in the records: it is `crashed` if its process is gone "
+        "or its record is in doubt, and `running` otherwise. What is in doubt is shown with the command that decides "
+        "it.",
     ),
 )

@@ -58,7 +58,9 @@ def _judged(call: CallView, found: Record | None, executed: list[str | None], li
         return ShownAttempt(call, PAUSED if paused else call.outcome, call.detail)
     dead = call.process is not None and lives(call.process) is False
     if dead and found is not None and is_settled(found) and call.digest not in executed:
-        return ShownAttempt(call, CallOutcome.EXECUTED.value, "its end was not noted; its record is settled")
+        return ShownAttempt(
+            call, CallOutcome.EXECUTED.value, "its end was not recorded in the journal; its record is settled"
+        )
     if dead and call.process is not None:
         return ShownAttempt(call, CRASHED, f"process {call.process.pid} on {call.process.host} is gone")
     if found is not None and shown_state(found) == IN_DOUBT:
@@ -144,7 +146,7 @@ def _record_lines(digest: str, found: Record) -> list[str]:
         return [f"     its record is {state} now"]
     command = f"onceward records reconcile {digest} --fence {found.fence}"
     return [
-        "     It may have happened, and is not run again before somebody decides. Check whether it did. Then:",
+        "     It may have happened, and will not run again until someone decides. Check whether it did. Then:",
         f"       if it happened:  {command} --happened 'RESULT AS JSON'",
         f"       if it did not:   {command} --did-not-happen",
     ]

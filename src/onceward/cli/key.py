@@ -1,5 +1,5 @@
 """
-`onceward key`: make keys, and look at them before they do harm. Needs no store.
+`onceward key`: make keys, and check them before they cause trouble. Needs no store.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import read_json_argument
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_text
+from onceward.cli.progress import asking
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.keys import mint
 
@@ -80,7 +81,8 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _about_key(given: str) -> tuple[dict[str, Any], tuple[KeyFinding, ...]]:
     # From stdin a key stays out of the shell's history; a line end after it is the pipe's, not the key's.
-    key = sys.stdin.read(KEY_BYTES_READ_MAX).removesuffix("\n").removesuffix("\r") if given == "-" else given
+    with asking():
+        key = sys.stdin.read(KEY_BYTES_READ_MAX).removesuffix("\n").removesuffix("\r") if given == "-" else given
     report = explain_key(key)
     about = {
         "length": report.length,
@@ -109,12 +111,12 @@ def _about_recipe(template: str) -> tuple[dict[str, Any], list[KeyFinding]]:
 COMMANDS = (
     Command(
         name="key derive",
-        summary="print the key of one tool call: the same whenever the five fields are",
+        summary="print the key of one tool call, which is the same whenever the five fields are the same",
         run=_derive,
         arguments=(
             Argument("--worker --worker-id", "who calls", metavar="ID", required=True),
             Argument("--run --run-id", "in which run", metavar="ID", dest="of_run", required=True),
-            Argument("--turn --turn-seq", "at which turn of the run", metavar="N", required=True),
+            Argument("--turn --turn-seq", "the number of the turn in the run", metavar="N", required=True),
             Argument("--tool --tool-name", "with which tool", metavar="NAME", required=True),
             Argument("--input", "the tool's input: JSON, @FILE or - for stdin", metavar="JSON", one_of="input"),
             Argument(
@@ -137,7 +139,7 @@ COMMANDS = (
             " --input '{\"order\": 17}'",
         ),
         exit_codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="The input counts by its canonical form: the order of its members does not matter.",
+        more="The input is compared in its canonical form: the order of its members does not matter.",
     ),
     Command(
         name="key mint",
@@ -149,7 +151,7 @@ COMMANDS = (
     ),
     Command(
         name="key explain",
-        summary="say whether a key, or a recipe for keys, is allowed and wise",
+        summary="check whether a key, or a recipe for keys, is valid and sensible",
         run=_explain,
         arguments=(
             Argument("key", "the key, or - to read it from stdin", metavar="KEY", nargs="?", one_of="what"),
@@ -161,8 +163,9 @@ COMMANDS = (
             "onceward key explain --recipe 'charge:{timestamp}'  # exit 1",
         ),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        no="the key is not allowed, or there is a finding",
         more=(
-            "Findings K1 to K5 are the usual mistakes. They are judged by looks, so one can be wrong: an order number\n"
+            "Findings K1 to K5 are common mistakes. They go by appearance, so a finding can be wrong: an order number\n"
             "may look like a time. Any finding makes the exit code 1. The key itself is not printed; its digest is."
         ),
     ),

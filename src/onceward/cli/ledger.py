@@ -15,6 +15,7 @@ from onceward.cli.access_arguments import tenant_name
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, deciding
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import escape_invisible, format_table
 
@@ -29,7 +30,8 @@ def _verify(args: argparse.Namespace) -> int:
     with _open_ledger(args, create=False) as ledger:
         from onceward.service.ledger.ledger_audit import audit
 
-        found = ledger.run(audit())
+        with progress_of("walking the ledger") as progress:
+            found = ledger.run(audit(progress))
     code = exit_codes.NO if found.findings else exit_codes.FINE
     if args.json:
         print_json(_document(found))
@@ -39,7 +41,8 @@ def _verify(args: argparse.Namespace) -> int:
         print_note(f"{len(found.findings)} findings; the first is {escape_invisible(finding.row)} of {finding.table}")
     if not found.findings:
         print_text(
-            f"every row is what it was: {found.customers} customers, {found.entries} entries, {found.checkpoints} "
+            f"every row is as it was written: {found.customers} customers, {found.entries} entries, "
+            f"{found.checkpoints} "
             "checkpoints"
         )
     return code
@@ -59,7 +62,7 @@ def _customer(args: argparse.Namespace) -> int:
     elif is_new:
         print_text(f"{args.customer} is a customer of {args.environment}:{args.tenant}")
     else:
-        print_note(f"{args.customer} is a customer already; it was left as it is")
+        print_note(f"{args.customer} is already a customer; nothing was changed")
     return exit_codes.FINE
 
 
@@ -84,17 +87,18 @@ def _document(found: AuditReport) -> dict[str, object]:
 COMMANDS = (
     Command(
         name="ledger verify",
-        summary="walk the whole ledger: every entry, every checkpoint, and the chains of both",
+        summary="verify the whole ledger: every entry, every checkpoint, and both chains",
         run=_verify,
         arguments=(STORE,),
         examples=("onceward ledger verify",),
         exit_codes=exit_codes.TO_FIND,
-        more="A row that has changed since it was written is named, and the exit code is 1. It only reads, and a "
-        "running service is not held up.",
+        no="a row is not what it was",
+        more="If a row has changed since it was written, it is named, and the exit code is 1. This only reads, "
+        "and does not hold up a running service.",
     ),
     Command(
         name="ledger customer",
-        summary="add a customer to a tenant's ledger; one that is there is left as it is",
+        summary="add a customer to a tenant's ledger; an existing customer is left as it is",
         run=_customer,
         arguments=(
             Argument("tenant", "whose ledger", metavar="TENANT", type=tenant_name),

@@ -13,6 +13,7 @@ from onceward.cli.command_table import Argument, Command, did_you_mean
 from onceward.cli.lint_report import FINDING_ARGUMENTS, settings_of, show_report
 from onceward.cli.lint_sql import SQL_COMMANDS
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.text_tables import format_table
 from onceward.lint.fixing import fix_files
 from onceward.lint.lint_run import lint_files
@@ -21,9 +22,16 @@ from onceward.lint.rule_table import all_rules
 
 
 def _python(args: argparse.Namespace) -> int:
-    report = lint_files(
-        args.paths, settings_of(args), suffixes=(".py",), check=check_python, codes=CODES, tests=args.tests
-    )
+    with progress_of("reading") as progress:
+        report = lint_files(
+            args.paths,
+            settings_of(args),
+            suffixes=(".py",),
+            check=check_python,
+            codes=CODES,
+            tests=args.tests,
+            progress=progress,
+        )
     if not report.files:
         print_note("onceward: there are no Python files there")
     if args.fix:
@@ -77,19 +85,20 @@ COMMANDS = (
         arguments=(
             Argument("paths", "files, and folders to look through", nargs="+", type=Path, metavar="PATH"),
             *FINDING_ARGUMENTS,
-            Argument("--tests", "look at tests, too (test_*.py, conftest.py, tests/)", action="store_true"),
-            Argument("--fix", "put right what can be with certainty, and show the rest", action="store_true"),
+            Argument("--tests", "also look at tests (test_*.py, conftest.py, tests/)", action="store_true"),
+            Argument("--fix", "fix what can be fixed safely, and show the rest", action="store_true"),
         ),
         examples=(
             "onceward lint python .",
             "onceward lint python . --format github --ignore OW110",
         ),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        no="there are findings",
         more=(
             "Settings are in pyproject.toml, under [tool.onceward.lint]: select, ignore, exclude, per-file-ignores.\n"
-            "A line that may stay says so: `# onceward: ignore[OW101] the reason`. Folders that begin with a dot,\n"
-            "venv, build, dist, node_modules and site-packages are looked into only if they are named;\n"
-            "tests, which make keys afresh on purpose, with --tests."
+            "To keep a line as it is: `# onceward: ignore[OW101] the reason`. Folders that begin with a dot,\n"
+            "venv, build, dist, node_modules and site-packages are searched only if they are named;\n"
+            "tests, which often make random keys on purpose, are searched with --tests."
         ),
     ),
     *SQL_COMMANDS,
@@ -102,7 +111,7 @@ COMMANDS = (
     ),
     Command(
         name="lint explain",
-        summary="say why a rule is one, with an example of each side",
+        summary="explain a rule, with a bad and a good example",
         run=_explain,
         arguments=(Argument("code", "the rule's code, such as OW101", metavar="CODE"),),
         examples=("onceward lint explain OW101",),

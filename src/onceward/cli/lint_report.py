@@ -15,12 +15,20 @@ from onceward.lint.output import DOCUMENTS, FORMATS, TEXTS
 from onceward.lint.settings import LintSettings, find_settings, read_settings
 
 FINDING_ARGUMENTS = (
-    Argument("--format", "how findings are shown (default: text; --json is --format json)", choices=FORMATS),
+    Argument("--format", "how findings are printed (default: text; --json is --format json)", choices=FORMATS),
     Argument(
-        "--select", "only codes that begin like this; may be repeated", action="append", default=[], metavar="CODE"
+        "--select",
+        "only rules whose code begins like this; may be repeated",
+        action="append",
+        default=[],
+        metavar="CODE",
     ),
     Argument(
-        "--ignore", "not codes that begin like this; may be repeated", action="append", default=[], metavar="CODE"
+        "--ignore",
+        "skip rules whose code begins like this; may be repeated",
+        action="append",
+        default=[],
+        metavar="CODE",
     ),
     Argument("--config", "settings: a pyproject.toml (default: the nearest one)", type=Path, metavar="FILE"),
 )

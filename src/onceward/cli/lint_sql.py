@@ -13,6 +13,7 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.lint_report import FINDING_ARGUMENTS, settings_of, show_report
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.text_tables import escape_invisible
 from onceward.lint.output import as_document
 from onceward.lint.sql.key_names import KeyNames
@@ -32,14 +33,13 @@ def _sql(args: argparse.Namespace) -> int:
 
     settings, options = settings_of(args), _options(args)
     schema, troubles = _schema(args, options)
-    found = lint_sql(args.paths, settings, options, schema, tests=args.tests)
+    with progress_of("reading") as progress:
+        found = lint_sql(args.paths, settings, options, schema, tests=args.tests, progress=progress)
     found.report = _with_troubles(found.report, troubles, settings)
     if not found.report.files:
         print_note("onceward: there are no .sql files there")
     elif not schema.source and not all(one.judged.is_known for one in found.inserts):
-        print_note(
-            "onceward: no schema: names are not trusted. Add --schema FOLDER or --database URL to judge by constraints"
-        )
+        print_note("onceward: no schema was given, so constraints are unknown. Add --schema FOLDER or --database URL")
     return _show(args, found, schema)
 
 
@@ -48,7 +48,8 @@ def _migration(args: argparse.Namespace) -> int:
 
     settings, options = settings_of(args), _options(args)
     schema, troubles = _schema(args, options)
-    report = lint_migration(args.paths, settings, options, schema)
+    with progress_of("reading") as progress:
+        report = lint_migration(args.paths, settings, options, schema, progress)
     if not report.files:
         print_note("onceward: there are no .sql files there")
     return show_report(args, _with_troubles(report, troubles, settings))
@@ -61,10 +62,10 @@ def _options(args: argparse.Namespace) -> SqlOptions:
     chosen = Dialect(args.dialect) if args.dialect else None
     if args.database:
         if args.schema:
-            raise exit_codes.UsageError("--schema and --database say the same thing: choose one of them")
+            raise exit_codes.UsageError("--schema and --database serve the same purpose: choose one of them")
         found = dialect_of(args.database)
         if chosen not in (None, found):
-            raise exit_codes.UsageError(f"--dialect {args.dialect} does not fit the database, which is {found.value}")
+            raise exit_codes.UsageError(f"--dialect {args.dialect} does not match the database, which is {found.value}")
         chosen = found
     names = KeyNames(frozenset(map(str.lower, args.key)), frozenset(map(str.lower, args.scope)))
     return SqlOptions(chosen or Dialect.POSTGRES, names, getattr(args, "intent", None) == NO_DOUBLE_SEND)
@@ -175,7 +176,7 @@ SQL_COMMANDS = (
             _PATHS,
             *_SCHEMA_ARGUMENTS,
             Argument("--tests", "look at tests below folders, too", action="store_true"),
-            Argument("--intent", "what must not happen: DO UPDATE is then a finding", choices=(NO_DOUBLE_SEND,)),
+            Argument("--intent", "what must not happen twice: DO UPDATE is then a finding", choices=(NO_DOUBLE_SEND,)),
             *FINDING_ARGUMENTS,
         ),
         examples=(
@@ -183,11 +184,12 @@ SQL_COMMANDS = (
             "onceward lint sql . --intent no-double-send --format github",
         ),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
+        no="there are findings",
         more=(
-            "Judged by the constraints that the schema has: of migration files in their order, of a live\n"
-            "database, and of the file itself. Without one it says so, and names are not trusted. A file may\n"
-            "say `-- onceward: dialect sqlite` and `-- onceward: intent no-double-send` of itself; a line that\n"
-            "may stay says `-- onceward: ignore[OW201] the reason`. Needs pip install 'onceward[lint]'."
+            "Goes by the constraints of the schema: from migration files in their order, from a live\n"
+            "database, and from the file itself. Without a schema it says so. A file may\n"
+            "declare `-- onceward: dialect sqlite` and `-- onceward: intent no-double-send`; a line that\n"
+            "may stay has `-- onceward: ignore[OW201] the reason`. Needs pip install 'onceward[lint]'."
         ),
     ),
     Command(
@@ -197,6 +199,7 @@ SQL_COMMANDS = (
         arguments=(_PATHS, *_SCHEMA_ARGUMENTS, *FINDING_ARGUMENTS),
         examples=("onceward lint migration .", "onceward lint migration . --key request_id --scope customer_id"),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
+        no="there are findings",
         more=(
             "All files are one sequence, in the order of the numbers in their names. What takes a migration\n"
             "back is left out: *.down.sql, and what stands below `-- +goose Down` or `-- migrate:down`.\n"

@@ -32,12 +32,12 @@ def _mcp(args: argparse.Namespace) -> int:
     from onceward.agents.mcp_proxy.tools_file import ServerTools, read_tools_file
 
     if bool(args.server) == bool(args.url):
-        raise exit_codes.UsageError("name one server: its command after --, or its address with --url")
+        raise exit_codes.UsageError("name one server: either its command after --, or its address with --url")
     run = args.of_run or os.environ.get(RUN_VARIABLE, "")
     if bool(run) == args.require_keys:
         raise exit_codes.UsageError(
-            f"say which piece of work the calls belong to, with --run ID or {RUN_VARIABLE}; or --require-keys, and the "
-            "client sends a key with each call"
+            f"name the piece of work that the calls belong to, with --run ID or {RUN_VARIABLE}; or use --require-keys, "
+            "and let the client send a key with each call"
         )
     if args.header and not args.url:
         raise exit_codes.UsageError("--header goes with --url")
@@ -86,7 +86,9 @@ def _header(text: str) -> tuple[str, str]:
         return name, value
     secret = os.environ.get(value.removeprefix("env:"), "")
     if not secret or not secret.isascii() or not secret.isprintable():
-        raise ConfigurationError(f"the header {name} is in the variable {value[4:]}, which is not set, or no header")
+        raise ConfigurationError(
+            f"the header {name} is in the variable {value[4:]}, which is not set, or is not a valid header"
+        )
     return name, secret
 
 
@@ -97,6 +99,7 @@ def _note(text: str) -> None:
 COMMANDS = (
     Command(
         name="mcp",
+        until_stopped=True,
         summary=GROUPS["mcp"],
         run=_mcp,
         arguments=(
@@ -110,27 +113,30 @@ COMMANDS = (
                 default_text=f"${RUN_VARIABLE}",
             ),
             Argument("--require-keys", "no run: the client must send a key with each call", action="store_true"),
-            Argument("--scope", "whose calls these are", metavar="SCOPE", default_text="one for each command or URL"),
-            Argument("--tools", "what the tools are, in TOML or JSON", metavar="FILE"),
+            Argument(
+                "--scope", "the scope of these calls", metavar="SCOPE", default_text="one for each command or URL"
+            ),
+            Argument("--tools", "a file that describes the tools, in TOML or JSON", metavar="FILE"),
             Argument(
                 "--trust-annotations",
-                "believe the server: a tool that says it is read-only passes, and one that is idempotent may run again",
+                "trust the server's annotations: a read-only tool is passed through, and an idempotent one may run "
+                "again",
                 action="store_true",
             ),
-            Argument("--url", "a server on streamable HTTP, in place of a command", metavar="URL"),
+            Argument("--url", "a server on streamable HTTP, instead of a command", metavar="URL"),
             Argument(
                 "--header", "for --url: 'Name: value', or 'Name: env:VARIABLE'", metavar="HEADER", action="append"
             ),
             Argument(
                 "--delivered",
-                "when an answer is delivered, so that the next equal call is another one: once it is written, or once "
-                "the client goes on after it",
+                "when an answer counts as delivered, so that the next equal call is a new one: once it is written, "
+                "or once the client sends something after it",
                 choices=("written", "followed"),
                 default="written",
             ),
             Argument(
                 "--grace",
-                "how long calls may go on once the client has left",
+                "how long calls may continue after the client has left",
                 metavar="SECONDS",
                 type=seconds,
                 default=_GRACE,
@@ -143,9 +149,10 @@ COMMANDS = (
             "onceward mcp --run order-42 --url https://example.com/mcp --header 'Authorization: env:MCP_TOKEN'",
         ),
         exit_codes=exit_codes.TO_FIND,
-        more="Everything between client and server passes byte by byte, except for calls of tools that are not "
-        "read-only: each is claimed before the server sees it, and its result is stored before the client sees it. "
-        "Without --tools, every tool is blind: what was interrupted is not run again, and the model is told. The exit "
-        "code is the server's.",
+        no="the server's own exit code",
+        more="Everything passes unchanged between client and server, except calls of tools that are "
+        "not read-only: each is claimed before the server sees it, and its result is stored before the client sees "
+        "it. Without --tools, every tool is blind: an interrupted call is not run again, and the model is told so. "
+        "The exit code is the server's.",
     ),
 )

@@ -9,11 +9,13 @@ import argparse
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.text_tables import escape_invisible, format_facts
 from onceward.migrate.database import BATCH_ROWS, COPY_BYTES_MAX, LOCK_SECONDS, Application, Migrator, open_database
 from onceward.migrate.formats import FORMATS, Request, generate
 from onceward.migrate.hashing import HASHES
 from onceward.migrate.rehearsal import rehearse
+from onceward.migrate.reporting import SayAndDraw
 from onceward.migrate.table import STEPS, MigrationStep, Table
 
 _ROWS_MAX = 1_000_000
@@ -38,7 +40,8 @@ def _apply(args: argparse.Namespace) -> int:
         table = database.look(args.table, args.schema, args.hash)
         if args.rehearse:
             return _rehearse(args, database, table, wanted)
-        rows = database.apply(table, wanted, _say)
+        with progress_of("filling in keys") as line:
+            rows = database.apply(table, wanted, SayAndDraw(_say, line))
         progress = database.progress_of(table)
     document = {"table": table.name, "rowsFilled": rows, **progress._asdict()}
     if args.json:
@@ -50,7 +53,8 @@ def _apply(args: argparse.Namespace) -> int:
 
 
 def _rehearse(args: argparse.Namespace, database: Migrator, table: Table, wanted: Application) -> int:
-    found = rehearse(database, table, wanted, _say, args.copy_max)
+    with progress_of("filling in keys of the copy") as line:
+        found = rehearse(database, table, wanted, SayAndDraw(_say, line), args.copy_max)
     if args.json:
         print_json({"good": found.is_good, **found._asdict()})
     else:
@@ -61,7 +65,7 @@ def _rehearse(args: argparse.Namespace, database: Migrator, table: Table, wanted
         ):
             print_text(f"{title}:")
             print_text("\n".join(f"  {escape_invisible(line)}" for line in lines) or "  no difference")
-        print_note("the rehearsal was on a copy; the table itself is as it was")
+        print_note("the rehearsal ran on a copy; the table itself is unchanged")
     return exit_codes.FINE if found.is_good else exit_codes.NO
 
 
@@ -84,7 +88,7 @@ def _seconds(text: str) -> float:
 
 
 _SHARED = (
-    Argument("table", "the table, as the database has its name", metavar="TABLE"),
+    Argument("table", "the name of the table, as in the database", metavar="TABLE"),
     Argument(
         "--database",
         "your database: postgresql://user@host/database or sqlite:///app.db",
@@ -92,18 +96,18 @@ _SHARED = (
         required=True,
     ),
     Argument("--schema", "PostgreSQL's schema", metavar="NAME", default="", default_text="found on the search path"),
-    Argument("--hash", "who computes the keys of old rows; all give the same", choices=HASHES, default="builtin"),
+    Argument("--hash", "what computes the keys of old rows; the result is the same", choices=HASHES, default="builtin"),
 )
 
 COMMANDS = (
     Command(
         name="migrate generate",
-        summary="print the migration that adds a key to a table, for people to review; change nothing",
+        summary="print the migration that adds a key to a table, for review; change nothing",
         run=_generate,
         arguments=(
             *_SHARED,
             Argument("--format", "what to print", choices=FORMATS, default="sql"),
-            Argument("--down", "print how it is taken back; other formats have both in one", action="store_true"),
+            Argument("--down", "print how it is undone; other formats have both in one file", action="store_true"),
             Argument(
                 "--step",
                 "print this step only; may be repeated, in the order of the steps",
@@ -118,11 +122,13 @@ COMMANDS = (
     ),
     Command(
         name="migrate apply",
-        summary="add a key to a table, in batches beside its writers; run it again after a kill",
+        summary="add a key to a table in batches, while others write to it; if it is killed, run it again",
         run=_apply,
         arguments=(
             *_SHARED,
-            Argument("--rehearse", "up, down and up on a copy, and show the differences", action="store_true"),
+            Argument(
+                "--rehearse", "migrate a copy up, down and up again, and show the differences", action="store_true"
+            ),
             Argument(
                 "--until",
                 "the last step; before `tighten`, all writers must send keys",
@@ -143,6 +149,7 @@ COMMANDS = (
         ),
         examples=("onceward migrate apply expenses --database sqlite:///app.db --rehearse",),
         exit_codes=exit_codes.TO_FIND,
-        more="What is done is read from the schema itself. Nothing is dropped.",
+        no="with --rehearse: the rehearsal went wrong",
+        more="Progress is read from the schema itself. Nothing is dropped.",
     ),
 )

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from onceward._core.errors import OncewardError
+from onceward.cli.terminal import RED, clear_drawn, painted
 from onceward.cli.text_tables import escape_invisible
 
 
@@ -37,7 +38,8 @@ def print_error(error: OncewardError, *, as_json: bool) -> None:
         "retry": error.retry.value,
         "retryAfterSeconds": error.retry_after_seconds,
     }
-    _write(sys.stderr, json_text(document) if as_json else f"onceward: {escape_invisible(str(error))}")
+    name = painted("onceward:", RED, sys.stderr)
+    _write(sys.stderr, json_text(document) if as_json else f"{name} {escape_invisible(str(error))}")
 
 
 def json_text(document: Any) -> str:
@@ -62,5 +64,6 @@ def discard_stdout() -> None:
 def _write(stream: TextIO, text: str) -> None:
     # A terminal that cannot show a character gets its escape instead of a traceback.
     encoding = stream.encoding or "utf-8"
+    clear_drawn()
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()

@@ -4,38 +4,45 @@ How records are printed: a row in a list, everything about one, a JSON document.
 
 from __future__ import annotations
 
+import argparse
 from base64 import b64encode
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from onceward._core.codec import HTTP
+from onceward._core.durations import SECOND
 from onceward._core.holders import holder_of
 from onceward._core.record import Record
 from onceward._core.reply import Reply
 from onceward.cli.output import camel_case, print_json, print_text
 from onceward.cli.text_tables import format_facts, format_table, pretty_json
+from onceward.cli.typed_command import as_typed
 from onceward.gate.record_view import HolderView, RecordView, view
+from onceward.overview import age_text, decide_commands
 
 BODY_SHOWN = 2_000
 """Characters of a stored HTTP response's body that people are shown."""
 
-_HEADINGS = ("DIGEST", "STATE", "SCOPE", "KIND", "KEY", "OPERATION", "ATTEMPT", "FIRST AT")
+_HEADINGS = ("DIGEST", "STATE", "AGE", "OPERATION", "HOLDER", "FAILURE", "SCOPE", "KIND", "KEY", "ATTEMPT", "FIRST AT")
 
 
 def record_table(records: list[Record]) -> str:
     """A table with one record per line."""
-    return format_table(_HEADINGS, [_row(view(one)) for one in records])
+    return format_table(_HEADINGS, [_row(one, view(one)) for one in records])
 
 
-def _row(seen: RecordView) -> tuple[object, ...]:
+def _row(record: Record, seen: RecordView) -> tuple[object, ...]:
     first_at = seen.first_at.isoformat(sep=" ", timespec="seconds")
-    return seen.digest, seen.state, seen.scope, seen.kind, seen.key, seen.operation, seen.attempt, first_at
+    holder = f"{seen.holder.host}:{seen.holder.pid}" if seen.holder is not None else ""
+    age = age_text(max(0, record.age) / SECOND)
+    about = (seen.digest, seen.state, age, seen.operation, holder, seen.failure)
+    return (*about, seen.scope, seen.kind, seen.key, seen.attempt, first_at)
 
 
-def print_record(record: Record, *, as_json: bool) -> None:
+def print_record(record: Record, args: argparse.Namespace) -> None:
     """Print everything about one record; for one in doubt, also the ways out."""
-    if as_json:
+    if args.json:
         print_json(record_document(record, with_result=True))
         return
     seen = view(record)
@@ -52,6 +59,7 @@ def print_record(record: Record, *, as_json: bool) -> None:
                 ("guarantee", seen.guarantee),
                 ("attempt", seen.attempt),
                 ("fence", seen.fence),
+                ("age", age_text(max(0, record.age) / SECOND)),
                 ("first at", seen.first_at.isoformat(timespec="seconds")),
                 ("settled at", seen.settled_at and seen.settled_at.isoformat(timespec="seconds")),
                 ("holder", holder_of(record)),
@@ -67,10 +75,11 @@ def print_record(record: Record, *, as_json: bool) -> None:
         result = record_document(record, with_result=True)["result"]
         print_text("\n" + pretty_json(_cut(result) if seen.codec == HTTP else result))
     if seen.state == "in_doubt":
+        commands = decide_commands(record)
         print_text(
-            "\nFind out whether the effect happened, in the system where it takes place. Then\n"
-            f"  if it happened:  onceward records reconcile {seen.digest} --happened 'RESULT AS JSON'\n"
-            f"  if it did not:   onceward records reconcile {seen.digest} --did-not-happen"
+            "\nCheck whether it happened, in the system it acts on. Then\n"
+            f"  if it happened:  {as_typed(commands.happened, args)}\n"
+            f"  if it did not:   {as_typed(commands.did_not_happen, args)}"
         )
 
 

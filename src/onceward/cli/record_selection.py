@@ -52,7 +52,7 @@ def one_record(
         return found
     if args.scope is not None or args.key is not None:
         raise exit_codes.UsageError(
-            "it was named twice. Give the record's id or digest, or --scope and --key, but not both"
+            "it was named in two ways. Give the record's id or digest, or --scope and --key, but not both"
         )
     candidates = by_digits(args.id)
     if not candidates:

@@ -23,11 +23,12 @@ from onceward.cli import exit_codes
 from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
+from onceward.cli.typed_command import as_typed, store_option
 from onceward.runtime.environment import REAL
 from onceward.service import settings
-from onceward.service.first_token import AUTO, TokenPlace, hand_out
+from onceward.service.first_token import AUTO, FIRST_TENANT, TokenPlace, hand_out
 from onceward.service.private_folder import make_private_folder
-from onceward.service.settings import Settings, is_loopback, is_stateless, load_settings
+from onceward.service.settings import Settings, is_loopback, is_stateless, load_settings, store_url_of
 
 if TYPE_CHECKING:
     from onceward.service.access import NewToken
@@ -86,9 +87,9 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
             hurry = asyncio.Event()
             loop.add_signal_handler(signal.SIGHUP, hurry.set)
             stack.enter_context(_in_background(certificates.watch(hurry)))
-        _print_address(
-            chosen, made, listening, as_json=as_json
-        )  # After the handlers: who reads this may send a signal.
+        tenants = await made.access.tenants(limit=1)
+        # After the handlers: who reads this may send a signal.
+        _print_address(chosen, made, listening, tenants[0].name if tenants else None, as_json=as_json)
         await server.serve()
     handler.tell()
     return exit_codes.FINE
@@ -118,7 +119,9 @@ def _warn_of_strangers(chosen: Settings, listening: ListeningSocket) -> None:
         )
 
 
-def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, *, as_json: bool) -> None:
+def _print_address(
+    chosen: Settings, made: Service, listening: ListeningSocket, tenant: str | None, *, as_json: bool
+) -> None:
     host = str(listening.socket.getsockname()[0]) if listening.is_handed_over else chosen.host
     scheme = "https" if chosen.tls_certificate else "http"
     address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{listening.port}"
@@ -131,28 +134,49 @@ def _print_address(chosen: Settings, made: Service, listening: ListeningSocket, 
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
     print_text(f"Onceward listens on {address}   (what there is: {address}/)")
+    if chosen.dashboard == "on":
+        print_text(f"The dashboard, for people:  {address}/dashboard   (it asks for a token)")
     if made.confined is not None:
         where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
         print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
     if token is None:
-        print_text("Tokens: onceward token list. Stop with Ctrl-C.")
-        return
-    if made.engine is None:
-        print_text(f"The token of the tenant demo: {token.text or token.file}. Stop with Ctrl-C.")
-        return
-    place = f"{address}/v1/db/demo/shop"
-    quote = "'" if token.text else '"'
-    authorization = f"-H {quote}Authorization: Bearer {token.in_shell}{quote}"
+        _print_how_to_get_a_token(chosen, tenant)
+    else:
+        where = "which is shown only now" if token.text else "in a file that only you can read"
+        print_text(f"\nA tenant to try things with, demo, and its token, {where}:\n")
+        print_text(f"  {token.text or token.file}\n")
+    if made.engine is not None:
+        _print_lines_to_try(f"{address}/v1/db/{tenant or FIRST_TENANT}/shop", token)
+    print_text("Stop with Ctrl-C.")
+
+
+def _print_lines_to_try(place: str, token: TokenPlace | None) -> None:
+    """Three commands: a database, a table, and a write that may be sent again."""
+    in_shell = "$TOKEN" if token is None else token.in_shell
+    quote = "'" if token is not None and token.text else '"'
+    authorization = f"-H {quote}Authorization: Bearer {in_shell}{quote}"
     kind = "-H 'Content-Type: application/json'"
     create = json.dumps({"sql": "CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, name TEXT)"})
     insert = json.dumps({"sql": "INSERT INTO events VALUES (?, ?)", "params": ["e-1", "click"]})
-    where = "which is shown only now" if token.text else "in a file that only you can read"
-    print_text(f"\nA tenant to try things with, demo, and its token, {where}:\n")
-    print_text(f"  {token.text or token.file}\n\nTry:\n")
+    print_text("Try:\n" if token is not None else "Try, with that token in TOKEN (TOKEN=ow_...):\n")
     print_text(f"  curl -X PUT {place} {authorization}\n")
     print_text(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
     print_text(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
     print_text("Send the last one again: the row is written once, and the response says Idempotency-Replayed: true.\n")
+
+
+def _print_how_to_get_a_token(chosen: Settings, tenant: str | None) -> None:
+    """Say, as it can be typed, how to get a token where there is none to show: tokens are shown once."""
+    here = argparse.Namespace(store=store_url_of(chosen))
+    print_text("\nTokens are shown only once, when they are made. To make one, and to list them:\n")
+    whose = tenant or FIRST_TENANT
+    first = () if tenant is not None else (f"onceward tenant create {FIRST_TENANT}",)
+    # With the first token's rights, so that what was tried with it is there again.
+    rights = " --environment test --role admin" if whose == FIRST_TENANT else ""
+    for command in (*first, f"onceward token create --tenant {whose}{rights}", "onceward token list"):
+        print_text(f"  {as_typed(command, here)}\n")
+    if not store_option(here):
+        print_text("Put the URL of the store into the environment variable ONCEWARD_STORE: it contains a password.\n")
 
 
 def _handed_out(chosen: Settings, made: NewToken) -> TokenPlace:
@@ -185,13 +209,15 @@ def _setting_arguments() -> Iterator[Argument]:
 COMMANDS = (
     Command(
         name="serve",
+        until_stopped=True,
         summary=GROUPS["serve"],
         run=_serve,
         arguments=(Argument("--config", "settings in TOML", metavar="FILE"), *_setting_arguments()),
         examples=("onceward serve", "onceward serve --port 8080 --folder data"),
         exit_codes=exit_codes.TO_LIST,
         more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
-        "to try things with, and shows its token once (in a file, if stdout is no terminal). SIGTERM and Ctrl-C finish "
-        "what is under way. A socket that systemd hands over (LISTEN_FDS) is used instead of host and port.",
+        "to try things with, and shows its token once (in a file, if stdout is not a terminal). SIGTERM and Ctrl-C "
+        "finish "
+        "what is under way. If systemd passes a socket (LISTEN_FDS), it is used instead of host and port.",
     ),
 )

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from onceward.cli import exit_codes
 from onceward.cli.argument_types import count_up_to
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of
 from onceward.cli.text_tables import format_table
 from onceward.testing.simulator import (
     SimulationReport,
@@ -37,7 +37,8 @@ _SIMULATIONS: tuple[tuple[str, str, Callable[..., SimulationReport]], ...] = (
 def _running(simulation: Callable[..., SimulationReport]) -> Callable[[argparse.Namespace], int]:
     def run(args: argparse.Namespace) -> int:
         seeded = {} if args.seed is None else {"seed": args.seed}
-        report = simulation(**seeded, progress=_show_progress)
+        with progress_of("simulating") as line:
+            report = simulation(**seeded, progress=lambda done, parts: line(done / parts))
         if args.html is not None:
             _write(args.html, page(report, __version__))
         if args.json:
@@ -47,13 +48,6 @@ def _running(simulation: Callable[..., SimulationReport]) -> Callable[[argparse.
         return exit_codes.FINE if report.holds else exit_codes.NO
 
     return run
-
-
-def _show_progress(done: int, parts: int) -> None:
-    # Rewriting a line is for people only; a log gets nothing.
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\rsimulating: {done * 100 // parts} %   \r")
-        sys.stderr.flush()
 
 
 def _print_report(report: SimulationReport) -> None:
@@ -80,11 +74,12 @@ COMMANDS = tuple(
         summary=summary,
         run=_running(simulation),
         arguments=(
-            Argument("--seed", "the seed; another one is another run", type=count_up_to(SEED_MAX), metavar="N"),
+            Argument("--seed", "the seed; another seed gives another run", type=count_up_to(SEED_MAX), metavar="N"),
             Argument("--html", "also write a page with plots to this file", type=Path, metavar="FILE"),
         ),
         examples=(f"onceward simulate {name} --seed 7 --html {name}.html",),
         exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        no="a finding does not hold",
         more="The same seed gives the same figures. The exit code is 1 if a finding does not hold.",
     )
     for name, summary, simulation in _SIMULATIONS

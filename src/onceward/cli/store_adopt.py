@@ -42,9 +42,9 @@ def _adopt(args: argparse.Namespace) -> int:
         replaced = adopt_sql_home(url, home, args.replacing)
         made.after = {**_facts(home), "replaced": None if replaced is None else replaced.id}
     if replaced is None:
-        print_note("nothing was replaced: there was no other")
+        print_note("nothing was replaced: there was nothing before")
     else:
-        print_note(f"keys that ran in {replaced} are not known any more, unless its databases were moved here")
+        print_note(f"keys that ran in {replaced} are no longer known, unless its databases were moved here")
     if args.json:
         print_json({**_facts(home), "replaced": None if replaced is None else replaced.id})
     else:
@@ -55,7 +55,7 @@ def _adopt(args: argparse.Namespace) -> int:
 def _chosen(args: argparse.Namespace) -> tuple[str, Path | None]:
     """The URL of the server, or the folder: from flags, or from the variables of the service."""
     if args.sql and args.folder:
-        raise exit_codes.UsageError("name --folder or --sql: databases are in one place")
+        raise exit_codes.UsageError("give --folder or --sql, not both: databases are in one place")
     server = args.sql or ("" if args.folder else os.environ.get(SQL_VARIABLE, ""))
     folder = args.folder or ("" if server else os.environ.get(VARIABLE, ""))
     if not server and not folder:
@@ -72,7 +72,7 @@ def _facts(home: SqlHome) -> dict[str, object]:
 ADOPT_COMMANDS = (
     Command(
         name="store adopt",
-        summary="say that the databases of this store's tenants are somewhere else from now on",
+        summary="record that the databases of this store's tenants are now somewhere else",
         run=_adopt,
         arguments=(
             replace(FOLDER, help="the service's folder that has them now", default_text=f"${VARIABLE}"),
@@ -83,8 +83,9 @@ ADOPT_COMMANDS = (
         ),
         examples=("onceward store adopt --folder onceward-data --replacing 5d1f0c6b9a2e4f738a1d0b5c6e7f8091",),
         exit_codes=exit_codes.TO_LIST,
-        more="A service with another folder than the store's is refused, and says what to type here. For a folder that "
-        "was lost, or replaced on purpose: keys that ran in the old one are not known in the new one, and would run "
-        "again. A folder that was moved or restored with its file folder-id needs none of this.",
+        more="A service that starts with another folder than the store's is refused, and says what to type here. For a "
+        "folder that was lost, or replaced on purpose: keys that ran in the old one are not known in the new one, and "
+        "would run "
+        "again. A folder that was moved or restored together with its file folder-id does not need this.",
     ),
 )

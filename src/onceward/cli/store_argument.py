@@ -56,7 +56,7 @@ def check_is_there(url: str) -> str:
         _check_is_there(url)
     elif upkeep is not None and not upkeep.is_there(url):
         raise ConfigurationError(
-            "this database has none of Onceward's tables. If it is the right one, `onceward store init` with the same "
+            "this database has no tables of Onceward. If it is the right one, `onceward store init` with the same "
             "URL makes them"
         )
     return url

@@ -43,8 +43,8 @@ def _postgres_url(args: argparse.Namespace) -> str:
     scheme = scheme_of(url)
     if scheme not in _SCHEMES:
         raise exit_codes.UsageError(
-            f"functions are installed in PostgreSQL, and this store is {scheme}://. There a program calls Onceward "
-            "itself, or `onceward serve` over HTTP"
+            f"functions are installed in PostgreSQL, and this store is {scheme}://. With this store, call Onceward "
+            "from Python, or `onceward serve` over HTTP"
         )
     return url
 
@@ -56,12 +56,12 @@ FUNCTION_COMMANDS = (
         run=_install,
         arguments=(
             Argument("--sql", "print the statements, for an administrator to run; change nothing", action="store_true"),
-            Argument("--remove", "take them out again; tables and records stay", action="store_true"),
+            Argument("--remove", "remove them; tables and records stay", action="store_true"),
             STORE,
         ),
         examples=("onceward store install-functions --sql --store sqlite:///agent.db  # exit 2",),
         exit_codes=exit_codes.TO_LIST,
         more="For stored procedures and other languages: the records are those of Python's gate.atomic. It is one "
-        "transaction, and again does no harm.",
+        "transaction, and running it again is safe.",
     ),
 )

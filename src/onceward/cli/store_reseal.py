@@ -15,14 +15,12 @@ from urllib.parse import quote, urlsplit
 from onceward.cli import exit_codes
 from onceward.cli.command_table import Command
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import progress_of, share_of_ids
 from onceward.cli.store_argument import SEAL_KEYS, STORE, existing_store_url, seal_of
 from onceward.cli.tenant_databases import FOLDER, SQL, databases_folder, sql_urls
 from onceward.cli.text_tables import format_facts
 from onceward.gate.resealing import ResealProgress, reseal_store
 from onceward.stores import open_store, tables_url
-
-TOLD_EVERY = 20_000
-"""Records between two lines of progress."""
 
 
 def _reseal(args: argparse.Namespace) -> int:
@@ -31,7 +29,7 @@ def _reseal(args: argparse.Namespace) -> int:
     from onceward.gate.seal_keys import Sealed
 
     url = existing_store_url(args)
-    progress, told = ResealProgress(), 0
+    progress = ResealProgress()
     with ExitStack() as stack:
         seal = seal_of(args, url, stack)
         if seal is None:
@@ -40,12 +38,13 @@ def _reseal(args: argparse.Namespace) -> int:
             )
         master = seal if isinstance(seal, Sealed) else seal.master
         key_id_for = (lambda scope: master.key_ids[0]) if isinstance(seal, Sealed) else seal.key_id_for
-        for one in _stores(args, url):
+        stores = list(_stores(args, url))
+        line = stack.enter_context(progress_of("sealing"))
+        for number, one in enumerate(stores):
             with closing(open_store(one)) as store:
                 for _ in reseal_store(store, Sealer(seal), key_id_for, progress):
-                    if progress.looked_at - told >= TOLD_EVERY and not args.json:
-                        told = progress.looked_at
-                        print_note(f"looked at {told:,} records, sealed {progress.resealed:,}")
+                    words = f"looked at {progress.looked_at:,} records, sealed {progress.resealed:,}"
+                    line((number + share_of_ids(progress.after)) / len(stores), words)
     _show(progress, args)
     return exit_codes.NO if progress.held or progress.unreadable else exit_codes.FINE
 
@@ -82,31 +81,34 @@ def _show(progress: ResealProgress, args: argparse.Namespace) -> None:
             [
                 ("looked at", f"{progress.looked_at:,}"),
                 ("sealed", f"{progress.resealed:,}"),
-                ("held by somebody", f"{progress.held:,}" if progress.held else None),
+                ("in use", f"{progress.held:,}" if progress.held else None),
                 ("not readable", f"{progress.unreadable:,}: {digests}" if progress.unreadable else None),
             ]
         )
     )
     if progress.held:
-        print_note("what is held was left alone: run this again when it has ended")
+        print_note("records of running operations were left alone: run this again when they have ended")
     if progress.unreadable:
-        print_note("what does not open was left alone: `onceward records show DIGEST` says what is wrong with it")
+        print_note("values that cannot be opened were left alone: `onceward records show DIGEST` says why")
 
 
 RESEAL_COMMANDS = (
     Command(
         name="store reseal",
-        summary="seal every stored value under the first of these keys",
+        summary="seal every stored value with the first of these keys",
         run=_reseal,
         arguments=(
-            *(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed, too")),
-            replace(SQL, help="the PostgreSQL database with the service's databases, whose records are sealed, too"),
+            *(SEAL_KEYS, STORE, replace(FOLDER, help="the service's folder, whose databases are sealed as well")),
+            replace(SQL, help="the PostgreSQL database with the service's databases, whose records are sealed as well"),
         ),
         examples=("onceward store reseal --seal-keys seal-keys.txt",),
         exit_codes=exit_codes.TO_FIND,
+        no="something was left alone: it is held by somebody, or does not open",
         more=(
-            "For values under an older key, and for those from before sealing was switched on. Running gates are not\n"
-            "disturbed; killed anywhere, run it again. Exit code 1: some are held or do not open, and were left alone."
+            "For values sealed with an older key, and those stored before sealing was switched on. Running gates are "
+            "not\n"
+            "disturbed; if it is killed, run it again. Exit code 1: some are in use or cannot be opened, and were "
+            "left alone."
         ),
     ),
 )

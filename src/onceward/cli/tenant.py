@@ -27,6 +27,7 @@ from onceward.cli.argument_types import limit
 from onceward.cli.command_table import Argument, Command
 from onceward.cli.decisions import DECIDING, deciding, operator_of
 from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.progress import asking, progress_of
 from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.tenant_data import DATABASES, ROWS, erase_decisions, erase_tenant_data
 from onceward.cli.tenant_databases import FOLDER, SQL, databases_folder, sql_urls
@@ -34,9 +35,6 @@ from onceward.cli.tenant_prepare import PREPARE_COMMANDS
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
 from onceward.service.access.flows import LIST_MAX
-
-NOTE_EVERY = 10_000
-"""Records looked at between two notes about the progress of an erasure."""
 
 _HEADINGS = ("TENANT", "BALANCE", "RESERVED", "TOKENS", "RECORDS", "BYTES", "CREATED", "")
 _LEFT = object()
@@ -55,7 +53,7 @@ def _create(args: argparse.Namespace) -> int:
             )
             made.after = {"new": is_new, **_facts(access.tenant(args.name))}
         if not is_new:
-            print_note(f"there is a tenant {args.name} already; it was left as it is")
+            print_note(f"the tenant {args.name} already exists; nothing was changed")
         return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
 
@@ -72,7 +70,7 @@ def _list(args: argparse.Namespace) -> int:
     else:
         print_note("no tenants")
     if following is not None:
-        print_note(f"there may be more: go on with --after {following}")
+        print_note(f"there may be more: continue with --after {following}")
     return exit_codes.FINE
 
 
@@ -119,7 +117,7 @@ def _topup(args: argparse.Namespace) -> int:
         document: dict[str, Any] = {**outcome.value, "replayed": outcome.replayed}
         made.after = {name: value for name, value in document.items() if name != "tenant"}
     if outcome.replayed:
-        print_note("this key was used before: nothing was added, and this is the result from then")
+        print_note("this key was used before: nothing was added, and this is the first result")
     if args.json:
         print_json(document)
     else:
@@ -174,8 +172,8 @@ def _erase(args: argparse.Namespace) -> int:
     }
     if folder is None and not sql:
         print_note(
-            "no databases were erased: this store has no folder of a service beside it. If a service keeps "
-            "databases for this tenant, type the command again with --folder PATH"
+            "no databases were erased: no service folder was found beside this store. If a service "
+            "keeps databases for this tenant, run the command again with --folder PATH"
         )
     if args.json:
         print_json(document)
@@ -189,14 +187,13 @@ def _erase(args: argparse.Namespace) -> int:
 def _erase_all(
     args: argparse.Namespace, access: Access, databases: tuple[Path | None, list[str]], counted: Counter[str]
 ) -> ErasureProgress:
-    """Erase everything, databases in a folder and in PostgreSQL too, telling now and then how far it is."""
-    done, noted_at = ErasureProgress(0, 0), 0
+    """Erase everything, databases in a folder and in PostgreSQL too."""
+    done = ErasureProgress(0, 0)
     url, operator = existing_store_url(args), operator_of(args)
     besides = partial(erase_tenant_data, url, *databases, args.name, counted, operator)
-    for done in access.erase_tenant(args.name, besides=besides):
-        if done.looked_at >= noted_at + NOTE_EVERY:
-            noted_at = done.looked_at
-            print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+    with progress_of("erasing") as progress:
+        for done in access.erase_tenant(args.name, besides=besides):
+            progress(0.0, f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
     erase_decisions(url, args.name, operator)  # What another operator decided about it meanwhile.
     return done
 
@@ -222,9 +219,10 @@ def _confirm(args: argparse.Namespace) -> None:
     if typed is None:
         print_note(
             f"This erases every record, dead letter, database, delta, event, note, token and balance of {args.name}. "
-            "It cannot be undone.\nType the tenant's name to go on:"
+            "It cannot be undone.\nType the tenant's name to continue:"
         )
-        typed = sys.stdin.readline().strip()
+        with asking():
+            typed = sys.stdin.readline().strip()
     if typed != args.name:
         raise exit_codes.UsageError(
             "nothing was erased: that is not the tenant's name. Type the name, or pass it as --yes NAME"
@@ -288,22 +286,22 @@ _QUOTAS = (
 COMMANDS = (
     Command(
         name="tenant create",
-        summary="make a tenant; one that is there is left as it is",
+        summary="make a tenant; an existing one is left as it is",
         run=_create,
         arguments=(
             _TENANT,
-            Argument("--prepaid", "pays in advance: nothing runs without a balance", action="store_true"),
+            Argument("--prepaid", "the tenant pays in advance: nothing runs without a balance", action="store_true"),
             *_QUOTAS,
             *DECIDING,
             STORE,
         ),
         examples=("onceward tenant create acme", "onceward tenant create globex --prepaid --records 100000"),
         exit_codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
-        more="The first one makes the tables of tenants and tokens, beside the records.",
+        more="The first tenant also makes the tables for tenants and tokens, beside the records.",
     ),
     Command(
         name="tenant list",
-        summary="show tenants, in order of name",
+        summary="list tenants by name",
         run=_list,
         arguments=(
             limit(LIST_MAX, 100),
@@ -320,6 +318,7 @@ COMMANDS = (
         arguments=(_TENANT, STORE),
         examples=("onceward tenant show acme",),
         exit_codes=exit_codes.TO_DECIDE,
+        no="there is no such tenant",
     ),
     Command(
         name="tenant topup",
@@ -329,13 +328,14 @@ COMMANDS = (
             _TENANT,
             Argument("amount", "units, with at most six decimals", metavar="AMOUNT", type=amount),
             Argument("--key", "names this top-up, such as the invoice", metavar="KEY", required=True),
-            Argument("--prepaid", "from now on it pays in advance, if it did not", action="store_true"),
+            Argument("--prepaid", "make the tenant pay in advance from now on", action="store_true"),
             *DECIDING,
             STORE,
         ),
         examples=("onceward tenant topup acme 25.50 --key invoice-2026-11",),
         exit_codes=exit_codes.TO_DECIDE,
-        more="Send it again as often as you like: the same key adds once, and gives the same result.",
+        no="there is no such tenant",
+        more="Run it as often as you like: the same key adds once, and gives the same result.",
     ),
     Command(
         name="tenant quota",
@@ -344,7 +344,8 @@ COMMANDS = (
         arguments=(_TENANT, *_QUOTAS, *DECIDING, STORE),
         examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),
         exit_codes=exit_codes.TO_DECIDE,
-        more="Running services follow within seconds. What is stored already is not touched.",
+        no="there is no such tenant",
+        more="Running services follow within seconds. What is already stored is not touched.",
     ),
     Command(
         name="tenant erase",
@@ -352,7 +353,7 @@ COMMANDS = (
         run=_erase,
         arguments=(
             _TENANT,
-            Argument("--yes", "the tenant's name once more, where nobody can be asked", metavar="NAME"),
+            Argument("--yes", "the tenant's name again, to confirm without being asked", metavar="NAME"),
             FOLDER,
             SQL,
             *DECIDING,
@@ -360,9 +361,10 @@ COMMANDS = (
         ),
         examples=("onceward tenant erase acme --yes acme",),
         exit_codes=(*exit_codes.TO_DECIDE, exit_codes.INTERRUPTED),
+        no="there is no such tenant",
         more=(
-            "Its tokens end first. If it is interrupted, type it again and it goes on. A tombstone stays: a digest of "
-            "the name, and when."
+            "Its tokens end first. If it is interrupted, run it again and it continues. A tombstone stays: a "
+            "digest of the name, and the time."
         ),
     ),
     *PREPARE_COMMANDS,

@@ -23,7 +23,7 @@ VARIABLE = f"{PREFIX}FOLDER"
 
 FOLDER = Argument(
     "--folder",
-    "the service's folder, whose databases are erased, too",
+    "the service's folder, whose databases are erased as well",
     metavar="PATH",
     default_text=f"${VARIABLE}, or the folder of the store's file",
 )
@@ -33,7 +33,7 @@ SQL_VARIABLE = f"{PREFIX}SQL"
 
 SQL = Argument(
     "--sql",
-    "the PostgreSQL database with the service's databases, which are erased, too",
+    "the PostgreSQL database with the service's databases, which are erased as well",
     metavar="URL",
     default_text=f"${SQL_VARIABLE}, and the store's own",
 )

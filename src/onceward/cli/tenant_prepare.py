@@ -26,7 +26,8 @@ def _prepare(args: argparse.Namespace) -> int:
     print_text(script.rstrip("\n"))
     if args.managed:
         print_note(
-            "without the superuser's part, only the parser keeps tenants from catalogs and functions of the server"
+            "without the superuser's part, only the SQL parser keeps tenants away from the server's catalogs and "
+            "functions"
         )
     return exit_codes.FINE
 
@@ -34,16 +35,16 @@ def _prepare(args: argparse.Namespace) -> int:
 PREPARE_COMMANDS = (
     Command(
         name="tenant prepare",
-        summary="print what an administrator of PostgreSQL runs before tenants' SQL is kept there",
+        summary="print the script with which an administrator prepares PostgreSQL for tenants' SQL",
         run=_prepare,
         arguments=(
-            Argument("--database", "the database, which has to be the service's own", metavar="NAME", required=True),
+            Argument("--database", "the database, which the service must not share", metavar="NAME", required=True),
             Argument("--role", "the role that the service logs in as", metavar="NAME", default_text="onceward"),
             Argument("--managed", "leave out what only a superuser can do", action="store_true"),
         ),
         examples=("onceward tenant prepare --database tenants", "onceward tenant prepare --database tenants --managed"),
         exit_codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="Nothing is opened and nothing is changed: the script goes to stdout, for psql. Running it again does no "
-        "harm; after an upgrade of PostgreSQL or of Onceward, run it again.",
+        more="Nothing is opened or changed: the script goes to stdout, for psql. Running the script again "
+        "is safe; run it again after an upgrade of PostgreSQL or Onceward.",
     ),
 )

@@ -90,7 +90,8 @@ def _show_once(new: NewToken, *, as_json: bool) -> None:
         print_text(new.issued.text)
     view = new.view
     print_note(
-        f"{view.id}: {view.role} for {view.tenant} in {view.environment}. It is shown only now: keep it like a password"
+        f"{view.id}: {view.role} for {view.tenant} in {view.environment}. It is shown only once: keep it like a "
+        f"password"
     )
 
 
@@ -121,7 +122,7 @@ def _list(args: argparse.Namespace) -> int:
     else:
         print_note("no tokens")
     if following is not None:
-        print_note(f"there may be more: go on with --after {following}")
+        print_note(f"there may be more: continue with --after {following}")
     return exit_codes.FINE
 
 
@@ -148,7 +149,7 @@ _TOKEN = Argument("id", "the token's id: the 12 characters after ow_live_ or ow_
 COMMANDS = (
     Command(
         name="token create",
-        summary="make a token; it is printed once, and kept nowhere",
+        summary="make a token; it is printed once, and never stored",
         run=_create,
         arguments=(
             Argument("--tenant", "whose token it is", metavar="NAME", required=True, type=tenant_name),
@@ -166,11 +167,12 @@ COMMANDS = (
             "onceward token create --tenant acme --environment test --role read --database shop --expires 86400",
         ),
         exit_codes=exit_codes.TO_DECIDE,
-        more="stdout has the token and nothing else: TOKEN=$(onceward token create --tenant acme)",
+        no="there is no such tenant",
+        more="stdout gets the token and nothing else: TOKEN=$(onceward token create --tenant acme)",
     ),
     Command(
         name="token list",
-        summary="show tokens, in order of id; never their secrets",
+        summary="list tokens by id, without their secrets",
         run=_list,
         arguments=(
             Argument("--tenant", "only this tenant's", metavar="NAME", type=tenant_name),
@@ -183,13 +185,13 @@ COMMANDS = (
     ),
     Command(
         name="token rotate",
-        summary="make a token's successor: a new secret, the same scope, so that a retry still replays",
+        summary="replace a token: a new secret with the same scope, so that retries still replay",
         run=_rotate,
         arguments=(
             _TOKEN,
             Argument(
                 "--overlap",
-                "seconds that the old token stays valid",
+                "how long the old token stays valid",
                 metavar="SECONDS",
                 type=seconds,
                 default=OVERLAP_SECONDS,
@@ -200,15 +202,17 @@ COMMANDS = (
         ),
         examples=(f"onceward token rotate {_EXAMPLE}",),
         exit_codes=exit_codes.TO_DECIDE,
-        more="The old token stays valid during the overlap, so that the new one can be rolled out. 0 ends it at once.",
+        no="there is no such token",
+        more="The old token stays valid during the overlap, while you roll out the new one. 0 ends it at once.",
     ),
     Command(
         name="token revoke",
-        summary="end a token now; every process turns it away within a second",
+        summary="revoke a token; every process refuses it within a second",
         run=_revoke,
         arguments=(_TOKEN, *DECIDING, STORE),
         examples=(f"onceward token revoke {_EXAMPLE}",),
         exit_codes=exit_codes.TO_DECIDE,
-        more="Doing it again does no harm. A successor, if there is one, is another token and stays valid.",
+        no="there is no such token",
+        more="Running it again is safe. A successor is another token, and stays valid.",
     ),
 )
