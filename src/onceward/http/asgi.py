@@ -156,6 +156,8 @@ class _AsgiConnection:
     _start: Message | None = None
     _as_it_came: Scope | None = None
     _task: asyncio.Task[None] | None = None
+    _response_complete: asyncio.Event | None = None
+    """Set when the response is complete, if somebody waits for that and not for the handler."""
     _left: OSError | None = None
     _handler_knows = False
     """Whether the handler knows that its client has left."""
@@ -201,7 +203,7 @@ class _AsgiConnection:
             self._begin_again(self._as_it_came)
         elif terms.retry is not None:
             self._as_it_came = {**self._scope, "state": dict(self._scope.get("state") or {})}
-        self._may_disconnect, self._response_complete = asyncio.Event(), asyncio.Event()
+        self._may_disconnect = asyncio.Event()
         self._hand_over(operation)
         try:
             if profile.answer_first and not profile.transactional:  # A transactional handler must return: it commits.
@@ -249,10 +251,11 @@ class _AsgiConnection:
 
     async def _until_response_complete(self) -> None:
         """Run the handler until its response is complete; it may go on after that."""
+        complete = self._response_complete = asyncio.Event()
         self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_response))
-        self._task.add_done_callback(lambda _: self._response_complete.set())
+        self._task.add_done_callback(lambda _: complete.set())
         try:
-            await self._response_complete.wait()
+            await complete.wait()
         except asyncio.CancelledError:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -289,7 +292,8 @@ class _AsgiConnection:
             piece = recorder.feed(message.get("body", b""), more=more)
             if not more:
                 self._may_disconnect.set()
-                self._response_complete.set()
+                if self._response_complete is not None:
+                    self._response_complete.set()
             elif recorder.passing:
                 await self._pass(piece)
                 self._report_disconnect()

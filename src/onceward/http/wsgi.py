@@ -139,7 +139,7 @@ class _WsgiConnection:
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):
                 found.close()
-            raise TypeError("it is async, and a WSGI server cannot await it: write def")
+            raise TypeError("it is async, and a WSGI server cannot await it: use def")
         return found
 
     def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
@@ -166,9 +166,9 @@ class _WsgiConnection:
         count = len(iterable) if isinstance(iterable, list | tuple) else 0
         for number, piece in enumerate(iterable, 1):
             if self._head is None:
-                raise AssertionError("the application gave a body before it called start_response")
+                raise AssertionError("the application sent a body before it called start_response")
             if not isinstance(piece, bytes):
-                raise TypeError(f"a WSGI application gives bytes, not {type(piece).__name__}")
+                raise TypeError(f"a WSGI application must return bytes, not {type(piece).__name__}")
             if piece:
                 self._fed = True
                 yield piece, number != count

@@ -150,7 +150,11 @@ class AttemptLoopBase:
 
 def refusal_error(ended: AttemptResult) -> BaseException:
     """The error for a call that was not made. A loop has no value to return, so no fallback is called."""
-    return ended.error if isinstance(ended, Raised) else ConfigurationError("a call that was not made cannot end well")
+    return (
+        ended.error
+        if isinstance(ended, Raised)
+        else ConfigurationError("a call that was not made cannot be reported as successful")
+    )
 
 
 def loop_body() -> Returned:

@@ -20,11 +20,13 @@ from onceward._core.circuit import (
 from onceward._core.classifier import DEFAULT
 from onceward._core.display_text import format_seconds
 from onceward._core.errors import CircuitOpen, ConfigurationError, KeyInvalid
+from onceward._core.events import EventType
 from onceward._core.keys import check_key
 from onceward._core.retry_flow import SupportsJudge, verdict_on
 from onceward._core.stops import time_after
 from onceward.retry.function_shape import warn_hook_failed
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.event_stream import EVENT_STREAM
 
 if TYPE_CHECKING:
     from onceward.retry.breaker import Breaker
@@ -176,6 +178,7 @@ class BreakerBase:
         return "failed" if is_failure(verdict_on(self._judge, problem, self.environment.wall_us())) else "ended"
 
     def _changed(self) -> None:
+        EVENT_STREAM.note(EventType.BREAKER_CHANGED, self.name, self.circuit.state.value)
         if self._on_change is not None:
             try:
                 self._on_change(self.name, self.circuit.state)

@@ -104,4 +104,4 @@ class AsyncBudgetMixin(BudgetBase):
 
     async def awithdraw(self, *, throttled: bool = False) -> float | None:
         """Pay for a retry. Returns what it cost, or None if it must not be made."""
-        return self._withdraw_here(throttled)
+        return self._told(self._withdraw_here(throttled))

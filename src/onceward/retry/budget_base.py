@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import threading
 
+from onceward._core.events import EventType
 from onceward._core.token_bucket import BudgetRule, TokenBucket, ratio_rule
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.event_stream import EVENT_STREAM
 
 
 class BudgetBase:
@@ -23,6 +25,8 @@ class BudgetBase:
     ) -> None:
         self.rule = ratio_rule(ratio, burst) if rule is None else rule
         self.environment = environment
+        self.name = "budget"
+        """What listeners are told; a shared budget has a name of its own."""
         self.granted = 0
         """Retries that were paid for."""
         self.refused = 0
@@ -54,6 +58,12 @@ class BudgetBase:
     def _withdraw_here(self, throttled: bool) -> float | None:
         with self._lock:
             return self._counted(self._bucket.withdraw(self.environment.monotonic(), throttled=throttled))
+
+    def _told(self, paid: float | None) -> float | None:
+        """What a retry cost. Listeners are told of one that was not paid for, outside of the lock."""
+        if paid is None:
+            EVENT_STREAM.note(EventType.BUDGET_REFUSED, self.name)
+        return paid
 
     def refund(self, paid: float) -> None:
         """A retry that was paid for is not made: give back what it cost."""

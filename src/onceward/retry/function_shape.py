@@ -101,8 +101,8 @@ def check_function(fn: Callable[..., Any]) -> FunctionShape:
 def stream_error(fn: Callable[..., Any]) -> ConfigurationError:
     """Why a generator cannot be tried again."""
     return ConfigurationError(
-        f"{function_name(fn)} is a generator, and cannot be retried: what it has yielded cannot be taken back. "
-        "Put the policy around what it calls"
+        f"{function_name(fn)} is a generator, and cannot be retried: what it has already yielded cannot be "
+        "undone. Put the policy around what it calls"
     )
 
 

@@ -32,9 +32,7 @@ def checked_attempts(attempts: int | None, max_retries: int | None, allow_many: 
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigurationError("attempts is a whole number, at least 1: the first one counts")
     if count > ATTEMPTS_MAX:
-        raise ConfigurationError(
-            f"attempts is at most {ATTEMPTS_MAX}. Put work that must be tried more often into a queue"
-        )
+        raise ConfigurationError(f"attempts is at most {ATTEMPTS_MAX}. For work that needs more attempts, use a queue")
     if count > ATTEMPTS_UNSAID_MAX and allow_many is not True:
         raise ConfigurationError(
             f"more than {ATTEMPTS_UNSAID_MAX} attempts hide an outage. If you mean it, say it twice: "
@@ -49,7 +47,7 @@ def checked_seconds(value: Seconds, name: str) -> float:
         raise ConfigurationError(f"{name} cannot be None, because everything has a limit. Give seconds or a timedelta")
     seconds = microseconds(value, name) / 1e6
     if seconds > ELAPSED_MAX:
-        raise ConfigurationError(f"{name} is at most a day. Put what waits longer into a queue")
+        raise ConfigurationError(f"{name} is at most a day. For longer waits, use a queue")
     return seconds
 
 

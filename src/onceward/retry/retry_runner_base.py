@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import replace
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.events import EventType
 from onceward._core.flow import (
     AttemptResult,
     CallHook,
@@ -26,11 +28,12 @@ from onceward._core.flow import (
     Try,
 )
 from onceward._core.record import Guarantee
-from onceward._core.retry_flow import Attempt, run_retries
+from onceward._core.retry_flow import Attempt, RetryEvent, run_retries
 from onceward._core.stops import GivenUp, Stop, stop_note
 from onceward.gate.function_inspection import find_published, function_name
 from onceward.retry.call_context import CallContext
 from onceward.retry.function_shape import ATTEMPT, TIMEOUT, FunctionShape, log_stop, warn_hook_failed
+from onceward.runtime.event_stream import EVENT_STREAM
 from onceward.runtime.flow_driver import rest_of
 
 if TYPE_CHECKING:
@@ -115,7 +118,10 @@ class RetryRunnerBase:
 
     def flow(self, ended: AttemptResult) -> Flow[AttemptResult]:
         """The flow that decides what follows this first result."""
-        return run_retries(self.policy.terms(), self, ended, self._clocks())
+        terms = self.policy.terms()
+        if EVENT_STREAM.listeners and not terms.has_retry_hook:
+            terms = replace(terms, has_retry_hook=True)
+        return run_retries(terms, self, ended, self._clocks())
 
     # --- performing ---
 
@@ -151,10 +157,20 @@ class RetryRunnerBase:
         if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
             stop = effect.what
             log_stop(stop.name, stop.reason.value, stop_note(stop), policy.environment)
+        if EVENT_STREAM.listeners:
+            self._note(effect)
         if effect.hook == "auth" and not policy.first_alert():
             return None
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
+
+    def _note(self, effect: CallHook) -> None:
+        """Tell the process's listeners of a retry, or that there will be none."""
+        what = effect.what
+        if isinstance(what, RetryEvent):
+            EVENT_STREAM.note(EventType.RETRIED, what.name, what.verdict.kind.value, attempt=what.attempt)
+        elif effect.hook == "stop" and isinstance(what, Stop):
+            EVENT_STREAM.note(EventType.GAVE_UP, what.name, what.reason.value, attempt=what.attempts)
 
     def _put_dead_letter(self, effect: PutDeadLetter) -> Any:
         """Put a dead letter. What `put` returns may be awaitable."""

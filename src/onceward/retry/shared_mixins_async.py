@@ -18,12 +18,12 @@ class AsyncSharedBudgetMixin(SharedBudgetBase):
         """Pay for a retry at the store, or from the local count if the store is unavailable."""
         decided = self._alone(throttled)
         if decided is not None:
-            return decided[0]
+            return self._told(decided[0])
         try:
             paid = await self._client.aask(throttled)
         except SharedStateUnavailable:
-            return self._decide_without_store(throttled)
-        return self._note_reply(paid)
+            return self._told(self._decide_without_store(throttled))
+        return self._told(self._note_reply(paid))
 
     async def aconnect(self, patience: float = 10.0) -> bool:
         """

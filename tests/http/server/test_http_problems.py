@@ -107,7 +107,7 @@ def test_a_500_says_no_more_than_that_it_is_our_fault() -> None:
     """
     for error in (ScopeMissing(), ConfigurationError("the gate was declared wrongly")):
         _, document = told(error)
-        assert document["title"].startswith("Something is wrong on this side")
+        assert document["title"].startswith("Something is wrong on the server")
         assert "scope=" not in json.dumps(document)
 
 

@@ -34,7 +34,9 @@ LOST = ["Route('/chargs')", "Route('/nowhere/{rest:path}')"]
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The routes that the log complains of."""
-    found = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and "matches none" in one.msg]
+    found = [
+        one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and "matches no route" in one.msg
+    ]
     return [one.split(" ")[1] for one in found]
 
 

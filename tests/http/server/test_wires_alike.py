@@ -85,7 +85,7 @@ def listening() -> Iterator[list[str]]:
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             message = record.getMessage().replace(SCOPE_IN_DJANGO, SCOPE_LABEL)
-            if "broke off" not in message:  # Django's async views: no server tells of what nobody reads.
+            if "ended early" not in message:  # Django's async views: no server tells of what nobody reads.
                 lines.append(f"{record.levelname} {THEN.sub('then', message)}")
 
     log, listener = logging.getLogger("onceward.http"), Listener()

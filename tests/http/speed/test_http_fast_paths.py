@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from onceward import AsyncGate, Gate
 from onceward._core.canonical import canonical, canonical_json, parse_json
 from onceward._core.errors import RequestInvalid, ResultInvalid
+from onceward._core.flow import Returned
 from onceward._core.reply import HEAD_BYTES_REMEMBERED, Reply, pack_reply, unpack_reply
+from onceward.gate import straight_line_async
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.server.eager_awaitable import EagerAwaitable
+from onceward.http.server.handler_outcomes import gate_options, handler_result
+from onceward.http.server.profile import profile
+from onceward.http.server.request_fingerprint import RequestFingerprint
+from onceward.http.server.request_identity import identity_of
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -30,6 +36,33 @@ SPELLINGS = (
     lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"),
     lambda value: json.dumps(value, indent=1, sort_keys=True).encode(),
 )
+
+
+BLANKS = st.text(" \t\n\r", max_size=2)
+NAMES = st.sampled_from(["a", "a ", " a", "b", "\\u0061", 'a\\"', "\\ud800", "é", "\\\\ "])
+NUMBERS = st.sampled_from(
+    ["0", "-0", "1", "1.0", "1.50", "1e5", "1E5", "-0.0", "1e999", "100000.0", "0.00001", "1e-7", "9" * 19, "9" * 30]
+)
+"""Texts of one value that could be taken for another, or for nothing."""
+
+
+@st.composite
+def spaced_texts(draw: Any, depth: int = 3) -> str:
+    """JSON text as a client may write it, and as one may not: members twice, any spelling of numbers, blanks."""
+    kind = draw(st.sampled_from(["word", "number", "text", "list", "object"] if depth else ["number", "text"]))
+    if kind == "word":
+        made = draw(st.sampled_from(["null", "true", "false", "NaN"]))
+    elif kind == "number":
+        made = draw(NUMBERS)
+    elif kind == "text":
+        made = f'"{draw(NAMES)}"'
+    else:
+        count = draw(st.integers(0, 3))
+        items = [draw(spaced_texts(depth - 1)) for _ in range(count)]
+        if kind == "object":
+            items = [f'{draw(BLANKS)}"{draw(NAMES)}"{draw(BLANKS)}:{item}' for item in items]
+        made = ("[%s]" if kind == "list" else "{%s}") % ",".join(items)
+    return f"{draw(BLANKS)}{made}{draw(BLANKS)}"
 
 
 def form_of(way: Any, text: bytes) -> Any:
@@ -52,9 +85,25 @@ class TestJsonBodies:
 
         assert form_of(lambda raw: canonical(parse_json(raw)), text) == form_of(canonical_json, text)
 
+    @given(spaced_texts())
+    def test_no_white_space_makes_two_readers_of_one_text(self, text: str) -> None:
+        """
+        Whatever is between the tokens and in the strings: the same form, or the same refusal in the same words.
+        """
+        raw = text.encode()
+
+        assert form_of(canonical_json, raw) == form_of(lambda read: canonical(parse_json(read)), raw)
+
+    @pytest.mark.fault("spaced-json-is-taken-as-orjson-reads-it")
     @pytest.mark.parametrize(
         "text",
         [
+            b'{"a": 1, "a": 1}',
+            b'{"a": 1, "a ": 1}',
+            b'{"a" : {"b": 1, "b":2}}',
+            b'[ "\\ud800"]',
+            b"[ 1e999 ]",
+            b"[1 , 123456789012345678901234567890]",
             b'{"a":1,"a":1}',
             b'{"a":{"b":1,"b":2}}',
             b'["\\ud800"]',
@@ -81,11 +130,12 @@ class TestJsonBodies:
 
     def test_the_short_way_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        A compact body does not come to the strict reader at all; one with a member twice does.
+        A body, compact or spaced out, does not come to the strict reader at all; one with a member twice does.
         """
         monkeypatch.setattr("onceward._core.canonical.parse_json", lambda text: pytest.fail("the strict reader"))
 
         assert canonical_json(b'{"b":"x","a":1}') == b'{"a":1,"b":"x"}'
+        assert canonical_json(b' {"b": "x y",\r\n\t"a" : 1 }\n') == b'{"a":1,"b":"x y"}'
         with pytest.raises(pytest.fail.Exception):
             canonical_json(b'{"a":1,"a":1}')
 
@@ -120,6 +170,40 @@ class TestStoredAnswers:
                    for extra in ((), (long,)) for body in (b"", b"\n", b"[200,[]]\nx")]  # fmt: skip
 
         assert replies * 2 == [unpack_reply(pack_reply(reply)) for reply in replies * 2]
+
+
+class TestRemembered:
+    """What the gate is told to remember can be known without a question."""
+
+    @pytest.mark.parametrize("status", [200, 299, 302, 400, 404, 409, 422, 429])
+    @pytest.mark.parametrize("remember", ["success", "4xx", "all"])
+    def test_a_plain_reply_is_always_one_to_remember(self, status: int, remember: Any) -> None:
+        """
+        `always` and asking say the same of everything that a handler's response becomes.
+        """
+        options = gate_options(profile("default", remember=remember))
+        result = handler_result(profile("default", remember=remember), Reply(status))
+
+        assert (type(result) is options["remember"].always) == options["remember"](Returned(result))
+
+    @pytest.mark.fault("a-response-takes-the-long-way")
+    def test_a_stored_response_takes_the_straight_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        From its claim to its settle no flow is made; a 404 is not stored, and its flow releases the key.
+        """
+        made: list[int] = []
+        rest = straight_line_async.rest_after
+
+        def watched(*given: Any) -> Any:
+            made.append(1)
+            return rest(*given)
+
+        monkeypatch.setattr(straight_line_async, "rest_after", watched)
+
+        assert _asked([{"body": b"whole", "more_body": False}])[0] == 201
+        assert made == []
+        assert _asked([{"body": b"whole", "more_body": False}], status=404)[0] == 404
+        assert made == [1]
 
 
 class TestBegun:
@@ -191,13 +275,22 @@ async def _awaited(work: Any) -> Any:
     return await work
 
 
-async def _echo(scope: Any, receive: Any, send: Any) -> None:
-    body = (await receive())["body"]
-    await send({"type": "http.response.start", "status": 201, "headers": []})
-    await send({"type": "http.response.body", "body": body})
+def _echo(status: int) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
 
 
-def _asked(pieces: list[dict[str, Any]], **changes: Any) -> tuple[int, bytes]:
+def _asked(
+    pieces: list[dict[str, Any]],
+    *,
+    headers: list[tuple[bytes, bytes]] | None = None,
+    status: int = 201,
+    **changes: Any,
+) -> tuple[int, bytes]:
     """One keyed request whose body comes in these pieces; after the last of them nothing comes any more."""
     sent: list[Any] = []
 
@@ -211,11 +304,9 @@ def _asked(pieces: list[dict[str, Any]], **changes: Any) -> tuple[int, bytes]:
 
     async def main() -> None:
         gate = AsyncGate("memory://", scope="live")
-        app = IdempotencyMiddleware(_echo, gate=gate, scope="live:acme", **changes)
-        headers = [(b"idempotency-key", b"k"), (b"content-type", b"text/plain")]
-        await app(
-            {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}, receive, send
-        )
+        app = IdempotencyMiddleware(_echo(status), gate=gate, scope="live:acme", **changes)
+        given = [(b"idempotency-key", b"k"), *(headers or [(b"content-type", b"text/plain")])]
+        await app({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": given}, receive, send)
 
     asyncio.run(main())
     return sent[0]["status"], sent[1]["body"]
@@ -257,6 +348,43 @@ class TestUploads:
         assert _asked(
             [{"body": b"in ", "more_body": True}, {"body": b"three ", "more_body": True}, {"body": b"pieces"}]
         ) == (201, b"in three pieces")
+
+
+class TestHeaders:
+    """Headers are looked up by name, unless one of them is repeated."""
+
+    @pytest.mark.fault("a-header-that-is-repeated-is-read-once")
+    @pytest.mark.parametrize("repeated", [b"idempotency-key", b"content-type", b"content-encoding"])
+    def test_a_header_that_is_repeated_is_seen_twice(self, repeated: bytes) -> None:
+        """
+        A key that is sent twice is refused. Where two Content-Types or encodings are sent, the body goes by its bytes:
+        its JSON is not read, so that nobody refuses it.
+        """
+        more = [(repeated, b"k2")] if repeated == b"idempotency-key" else [(repeated, b"x/y"), (repeated, b"x/z")]
+        twice = [(b"content-type", b"application/json")] if repeated == b"content-type" else []
+        status, _ = _asked([{"body": b'{"a":1,"a":1}'}], headers=[*more, *twice])
+
+        assert status == (400 if repeated == b"idempotency-key" else 201)
+
+    def test_both_ways_see_the_same(self) -> None:
+        """
+        An unknown header that is repeated changes the way, and nothing else: identity and fingerprint are the same.
+        """
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"plan-key", b"p"),
+            (b"plan-step", b"s"),
+            (b"content-encoding", b"identity"),
+            (b"x-account", b"a"),
+        ]
+        chosen = profile(fingerprint_headers=("x-account", "x-other"))
+        found = []
+        for single in (None, dict(headers)):
+            read = RequestFingerprint("POST", b"/a", b"b=c", headers, chosen, single)
+            read.feed(b'{"b": 1, "a": 2}')
+            found.append((identity_of(headers, chosen, single), read.digest()))
+
+        assert found[0] == found[1]
 
 
 class TestCallOn:

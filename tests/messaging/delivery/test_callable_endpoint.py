@@ -83,7 +83,7 @@ class TestOutcomes:
 
         endpoint = CallableEndpoint(pay, final=CardDeclined)
 
-        assert DeliveryRefused("the function raised CardDeclined, which is named as final") == endpoint.deliver(
+        assert DeliveryRefused("the function raised CardDeclined, which is listed as final") == endpoint.deliver(
             message()
         )
         assert DeliveryFailed("the function raised KeyError") == endpoint.deliver(message(attempt=2))

@@ -97,7 +97,7 @@ class TestWhatIsSent:
         """
         with pytest.raises(ConfigurationError, match="needs a secret"):
             HttpEndpoint("https://example.com/")
-        with pytest.raises(ConfigurationError, match="do not go together"):
+        with pytest.raises(ConfigurationError, match="cannot be combined"):
             HttpEndpoint("https://example.com/", secrets=[SECRET], unsigned=True)
         with Receiver(OK) as receiver:
             here(receiver.port, secrets=[], unsigned=True).deliver(message())

@@ -278,7 +278,7 @@ class TestTls:
         outcome, receiver = over_tls(authority, name, tls=authority.believing())()
 
         assert isinstance(outcome, DeliveryFailed)
-        assert "certificate is not right" in outcome.reason
+        assert "certificate is not valid" in outcome.reason
         assert receiver.requests == []
 
     def test_a_certificate_that_has_run_out_is_refused(self, authority: Authority) -> None:
@@ -299,7 +299,7 @@ class TestTls:
         outcome, receiver = over_tls(authority, "hooks.example")()
 
         assert isinstance(outcome, DeliveryFailed)
-        assert "certificate is not right" in outcome.reason
+        assert "certificate is not valid" in outcome.reason
         assert receiver.requests == []
 
     def test_a_server_without_tls_is_not_spoken_to(self, authority: Authority) -> None:

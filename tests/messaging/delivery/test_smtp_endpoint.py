@@ -213,7 +213,7 @@ class TestTls:
             outcome = self.secured(server, authority).deliver(mail(MAIL))
 
         assert isinstance(outcome, DeliveryFailed)
-        assert "certificate is not right" in outcome.reason
+        assert "certificate is not valid" in outcome.reason
         assert server.mails == []
 
 

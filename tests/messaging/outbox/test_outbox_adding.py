@@ -121,7 +121,7 @@ def test_odd_settings_of_a_connection_do_not_matter(world: World) -> None:
 @pytest.mark.requirement("E37")
 def test_an_id_of_ones_own_makes_repeats_one_message(world: World) -> None:
     """
-    The same content again is the same message; other content is refused, and the transaction goes on.
+    The same content again is the same message; other content is refused, and the transaction continues.
     """
     connection = world.connect()
     outbox = world.outbox(connection)
@@ -252,7 +252,7 @@ def test_a_transaction_that_has_failed_is_not_written_to(on_server: World) -> No
         {"id": ""},
         {"id": "a.b"},
         {"payload": {"a": math.nan}},
-        {"payload": {"a": object()}},
+        {"payload": {"a": 1j}},
         {"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)},
         {"content_type": "text/plain\r\nX-Evil: 1"},
         {"headers": {"X-Evil": "a\r\nb: c"}},

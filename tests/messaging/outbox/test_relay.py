@@ -282,7 +282,7 @@ def test_a_message_that_kills_every_relay_is_given_up(world: World) -> None:
     relay.step()
 
     assert (receiver.got, world.states()) == ([], {"dead": 1})
-    assert "no relay ever said" in relay.dead()[0].reason
+    assert "no relay reported" in relay.dead()[0].reason
 
 
 def test_delivered_messages_go_after_their_retention_and_others_stay(world: World) -> None:
@@ -357,6 +357,91 @@ def test_a_relay_runs_until_it_is_stopped_and_writes_down_what_was_under_way(wor
     assert still_there
     assert world.states() == {"delivered": 41}
     assert all(int(before) < int(after) for before, after in pairwise(fast.payloads))
+
+
+class Gated:
+    """An endpoint that is fast at first, and then holds every message until it is told what to say."""
+
+    def __init__(self, fast: int) -> None:
+        self.seconds_max = 10.0
+        self.got: list[str] = []
+        self.most = self._now = 0
+        self._fast, self._guard = fast, threading.Lock()
+        self.go_on = threading.Event()
+        self.outcome: Any = Delivered("ok")
+
+    def deliver(self, message: Message) -> Any:
+        """Take a message."""
+        with self._guard:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            self.got.append(message.id)
+            is_held = len(self.got) > self._fast
+        if is_held:
+            assert self.go_on.wait(60)
+        with self._guard:
+            self._now -= 1
+        return self.outcome if is_held else Delivered("ok")
+
+
+def taken_ahead(world: World, endpoint: Gated, **options: Any) -> tuple[Relay, threading.Thread]:
+    """A relay that runs, has taken more than its threads can try, and whose threads are all held."""
+    world.add(*range(200))
+    relay = Relay(world.url, {"billing": endpoint}, idle=0.01, concurrency=3, **options)
+    running = threading.Thread(target=relay.run)
+    running.start()
+    patience = threading.Event()
+    for _ in range(6000):
+        if len(endpoint.got) == 103 and relay._routes["billing"].waiting:
+            break
+        patience.wait(0.01)
+    return relay, running
+
+
+@pytest.mark.fault("what-was-taken-ahead-counts-as-tried")
+def test_what_was_taken_ahead_is_given_back_untried_when_the_relay_stops(world: World) -> None:
+    """
+    A fast endpoint has more in hand than threads, and never more tries at once than it may have. A stop lets those
+    end that are under way; the others are due at once, for whoever comes next, with all of their attempts.
+    """
+    endpoint = Gated(fast=100)
+    relay, running = taken_ahead(world, endpoint)
+    ahead = len(relay._routes["billing"].waiting)
+    relay.stop()
+    endpoint.go_on.set()
+    running.join(60)
+    relay.close()
+    left = world.rows("SELECT attempts, count(*) FROM onceward_outbox_messages WHERE state = 'waiting' GROUP BY 1")
+    with Relay(world.url, {"billing": Receiver()}, concurrency=100) as again:
+        again.step()
+
+    # A turn that was under way meanwhile may have handed over as many as there are threads.
+    assert (ahead > 0, endpoint.most, len(endpoint.got) - 103 in range(4)) == (True, 3, True)
+    assert left == [(0, 200 - len(endpoint.got))]
+    assert world.states() == {"delivered": 200}
+    assert len(set(endpoint.got)) == len(endpoint.got)
+
+
+@pytest.mark.fault("an-open-breaker-lets-through-what-was-taken-ahead")
+def test_what_was_taken_ahead_of_an_endpoint_that_fails_keeps_its_attempts(world: World) -> None:
+    """
+    The breaker opens with the tries under way: nothing more is tried, and what was taken ahead has lost nothing.
+    """
+    endpoint = Gated(fast=100)
+    endpoint.outcome = DeliveryFailed("down")
+    relay, running = taken_ahead(world, endpoint, threshold=1, recovery=3600.0)
+    endpoint.go_on.set()
+    patience = threading.Event()
+    while relay._routes["billing"].busy:
+        patience.wait(0.01)
+    relay.stop()
+    running.join(60)
+    relay.close()
+
+    tried = world.rows("SELECT attempts, count(*) FROM onceward_outbox_messages WHERE state = 'waiting' GROUP BY 1")
+    failed = len(endpoint.got) - 100
+    assert 3 <= failed <= 6  # A turn that was under way meanwhile may have handed over as many as there are threads.
+    assert sorted(tried) == [(0, 100 - failed), (1, failed)]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def check_credential(credential: str, environment: str) -> str:
     found = environment_of(credential)
     if found is not None and found != environment:
         raise ConfigurationError(
-            f"this is a credential for {found}, and the client is for {environment}; nothing was sent. "
+            f"this is a credential for {found}, but the client is for {environment}; nothing was sent. "
             f"Use a credential for {environment}, or make the client with environment={found!r}"
         )
     return credential

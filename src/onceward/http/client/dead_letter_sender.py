@@ -56,5 +56,5 @@ def dead_letter_sender(to: str, token: str | None = None, *, seconds: float = SE
 def _result_of(response: Any) -> ResendResult:
     status: int = response.status
     if status == 202 and error_code_in(status, response.read(CODE_BODY_BYTES_MAX)) in PENDING_CODES:
-        raise InFlight("the first request with this key is still running there; requeue it again later")
+        raise InFlight("the first request with this key is still running there; requeue it later")
     return ResendResult(status)

@@ -41,7 +41,7 @@ class HttpxTransportBase:
         self, retry: Retry | PolicyFunction | None = None, *, wrap: Any = None, **options: Unpack[TransportOptions]
     ) -> None:
         if isinstance(wrap, HttpxTransportBase):
-            raise ConfigurationError("wrap is a transport of ours already: use that one, or wrap the library's own")
+            raise ConfigurationError("wrap is already an Onceward transport: use that one, or wrap the library's own")
         self._preparer = RequestPreparer(retry, **options)
         self._wrapped = getattr(self.library, self.plain)() if wrap is None else wrap
 

@@ -39,6 +39,7 @@ from onceward.retry.call_context import DEADLINE_HEADER, deadline_header
 from onceward.retry.policy import SAFE_METHODS, Retry
 
 KEY_HEADER = "Idempotency-Key"
+"""The header that carries the key, unless another is given."""
 
 CAPTURED_BYTES_MAX: Final = 8 * 1024 * 1024
 """A form with files up to this size is kept in memory for retries; a longer one is sent once."""
@@ -149,7 +150,8 @@ class RequestPreparer:
             raise ConfigurationError("retry must be a Retry policy, or a function from a host's name to one")
         if key is not None and not callable(key):
             raise ConfigurationError(
-                "key must be a function of the request: with one key for every request all of them are one operation"
+                "key must be a function of the request: with one key for every request, all of them would be one "
+                "operation"
             )
         if profile is not None and profile not in PROFILES:
             raise ConfigurationError(f"profile must be one of {', '.join(PROFILES)}, or None")
@@ -328,9 +330,9 @@ def _checked_request_options(options: Any) -> Mapping[str, Any]:
         if not isinstance(options.get(name, False), bool):
             raise ConfigurationError(f"{name} must be True or False; nothing was sent")
     if not isinstance(options.get("name", ""), str):
-        raise ConfigurationError("name must be text: what a dead letter calls this request if it has no key")
+        raise ConfigurationError("name must be text that a dead letter calls this request by, if it has no key")
     if not isinstance(options.get("part", ""), str):
-        raise ConfigurationError("part must be text: what this request is to its operation, such as invoice")
+        raise ConfigurationError("part must be text that names this request within its operation, such as invoice")
     return options
 
 

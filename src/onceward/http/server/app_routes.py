@@ -140,4 +140,4 @@ def sample_paths(path: str) -> list[str]:
 def unmatched_warning(route: Route, meant: str | None) -> str:
     """The warning about a route that matches nothing."""
     hint = f"; did you mean {meant!r}?" if meant is not None else ""
-    return f"onceward: {route!r} matches none of the application's routes, so it has no effect{hint}"
+    return f"onceward: {route!r} matches no route of the application, so it has no effect{hint}"

@@ -22,7 +22,7 @@ class BodyBuffer:
     def __init__(self, profile: Profile) -> None:
         self._memory_max = profile.memory_bytes_max
         self._max = profile.body_bytes_max
-        self._held = bytearray()
+        self._held: bytes | bytearray = b""
         self._file: IO[bytes] | None = None
         self._given = False
         self.size = 0
@@ -40,11 +40,14 @@ class BodyBuffer:
         if self._file is None and self.size > self._memory_max:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
             self._file.write(self._held)
-            self._held = bytearray()
-        if self._file is None:
-            self._held += piece
-        else:
+            self._held = b""
+        if self._file is not None:
             self._file.write(piece)
+        elif not self._held:
+            self._held = bytes(piece)  # The whole of it, most often: bytes are not copied.
+        else:
+            self._held = self._held if type(self._held) is bytearray else bytearray(self._held)
+            self._held += piece
 
     @property
     def on_disk(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from io import BytesIO
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ from onceward._core.errors import RequestInvalid, UploadTimeout
 from onceward.http.server.body_buffer import CHUNK_BYTES, BodyBuffer
 from onceward.http.server.eager_awaitable import EagerAwaitable
 from onceward.http.server.request_admission import AdmittedRequest
+from onceward.http.server.thread_offload import HEAVY_BYTES, offload
 
 
 def read_body(
@@ -37,13 +39,12 @@ def read_body(
             raise RequestInvalid("the body could not be read to its end; nothing was run") from error
         if not piece:
             break
-        admitted.fingerprint.feed(piece)
-        body.write(piece)
+        _take(piece, admitted, body)
         if now() > until:
             raise _too_slow(seconds)
     if length is not None and body.size < length:
         raise RequestInvalid(
-            f"the body broke off after {body.size} of the {length} bytes that Content-Length says; nothing was run"
+            f"the body ended after {body.size} of the {length} bytes announced by Content-Length; nothing was run"
         )
     body.rewind()
 
@@ -56,22 +57,24 @@ async def receive_body(
     admitted: AdmittedRequest, body: BodyBuffer, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
 ) -> None:
     """Receive the whole body from an ASGI server, within the time that an upload may take."""
-    body.expect(admitted.incoming.content_length)
+    body.expect(admitted.content_length)
     first = EagerAwaitable(receive())
     if first.is_done and not first.value.get("more_body", False):
-        body.write(_chunk_of(first.value, admitted))  # All of it is there, as most bodies are: no timer for that.
-        body.rewind()
-        return
+        piece = _chunk_of(first.value)
+        if len(piece) <= HEAVY_BYTES:  # All of it is there, as most bodies are: no timer for that.
+            _take(piece, admitted, body)
+            body.rewind()
+            return
     seconds = admitted.profile.upload_seconds_max
     try:
         async with asyncio.timeout(seconds):
             message, more = await first, True
             while more:
-                piece, more = _chunk_of(message, admitted), message.get("more_body", False)
-                if body.on_disk:
-                    await asyncio.to_thread(body.write, piece)
+                piece, more = _chunk_of(message), message.get("more_body", False)
+                if body.on_disk or len(piece) > HEAVY_BYTES:
+                    await offload(partial(_take, piece, admitted, body))
                 else:
-                    body.write(piece)
+                    _take(piece, admitted, body)
                 if more:
                     message = await receive()
     except TimeoutError:
@@ -79,13 +82,18 @@ async def receive_body(
     body.rewind()
 
 
-def _chunk_of(message: MutableMapping[str, Any], admitted: AdmittedRequest) -> bytes:
-    """The piece of the body in a message, added to the fingerprint; `ClientDisconnected` if the client has left."""
+def _chunk_of(message: MutableMapping[str, Any]) -> bytes:
+    """The piece of the body in a message; `ClientDisconnected` if the client has left."""
     if message["type"] != "http.request":
         raise ClientDisconnected
     piece: bytes = message.get("body", b"")
-    admitted.fingerprint.feed(piece)
     return piece
+
+
+def _take(piece: bytes, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+    """Add a piece to the fingerprint and to the buffer: hashed and, if the body is long, written to a file."""
+    admitted.fingerprint.feed(piece)
+    body.write(piece)
 
 
 def _too_slow(seconds: float) -> UploadTimeout:

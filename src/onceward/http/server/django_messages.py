@@ -62,7 +62,8 @@ def buffer_body(request: Any, admitted: AdmittedRequest, body: BodyBuffer, now: 
         return
     if request._read_started:
         raise ConfigurationError(
-            "something has read this request's body before IdempotencyMiddleware could, so nothing was run: move "
+            "another middleware read the body of this request before IdempotencyMiddleware could, so nothing was run: "
+            "move "
             "onceward.http.django.IdempotencyMiddleware above the middleware that uses request.POST or request.read()"
         )
     if isinstance(request, ASGIRequest):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
@@ -31,6 +32,7 @@ from onceward.http.server.django_messages import (
 from onceward.http.server.handler_run import HandlerReport
 from onceward.http.server.push_exchange import PushExchange
 from onceward.http.server.request_admission import AdmittedRequest, IncomingRequest, log
+from onceward.http.server.thread_offload import offload
 from onceward.runtime.flow_driver import PendingCancellation, await_to_end
 
 _running: set[asyncio.Task[Any]] = set()
@@ -81,11 +83,11 @@ class DjangoViewTask:
 
     async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
         """Read the whole body; a long one in a thread."""
-        length = admitted.incoming.content_length
+        length = admitted.content_length
         if length is not None and length <= admitted.profile.memory_bytes_max:
             buffer_body(self._request, admitted, body, self._now)
         else:
-            await asyncio.to_thread(buffer_body, self._request, admitted, body, self._now)
+            await offload(partial(buffer_body, self._request, admitted, body, self._now))
 
     async def serve(self) -> Any:
         """Run the view. The response: whole, once it is stored; or a stream, which is stored when it ends."""
@@ -177,4 +179,4 @@ class DjangoViewTask:
     def _tell(self, task: asyncio.Task[Any]) -> None:
         """Log what the view raised: nobody else sees it."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("onceward: the response of %s broke off", self.exchange.admitted.name, exc_info=error)
+            log.error("onceward: the response of %s ended early", self.exchange.admitted.name, exc_info=error)

@@ -150,7 +150,7 @@ def gate_options(profile: Profile) -> dict[str, Any]:
     if profile.transactional:
         # The handler's own commit is what settles, so a handler that died has done nothing.
         return options | {"guarantee": "atomic", "settle": "inside", "remember": "success"}
-    options["remember"] = _is_remembered
+    options["remember"] = REMEMBERED
     # An atomic handler that fails has rolled back. One that died may have committed before. So the claim itself is
     # blind, and only a failure that was seen releases it.
     options["guarantee"] = "blind" if profile.guarantee == "atomic" else profile.guarantee
@@ -159,8 +159,23 @@ def gate_options(profile: Profile) -> dict[str, Any]:
     return options
 
 
-def _is_remembered(ending: Returned | Raised) -> bool:
-    """Whether the gate stores this result, as `handler_result` decided. Remembered exceptions are responses by now."""
-    if isinstance(ending, Raised) or isinstance(ending.value, TransientResponse):
-        return False
-    return not (isinstance(ending.value, UnstoredResponse) and ending.value.transient)
+class RememberedResponses:
+    """
+    The gate's `remember` for a handler: what `handler_result` decided. Remembered exceptions are responses by now.
+
+    `always` spares a caller the question: a result of exactly this type is stored, whatever else there is to know.
+    """
+
+    always = Reply
+
+    def __call__(self, ending: Returned | Raised) -> bool:
+        """Whether the gate stores this result."""
+        if isinstance(ending, Raised):
+            return False
+        value = ending.value
+        if isinstance(value, UnstoredResponse):
+            return not value.transient
+        return not isinstance(value, TransientResponse)
+
+
+REMEMBERED = RememberedResponses()

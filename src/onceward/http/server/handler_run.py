@@ -80,7 +80,7 @@ class HandlerRun:
     def start(self, operation: Operation) -> None:
         """Get ready to run the handler, for the first time or again."""
         if self.begun:
-            raise RuntimeError("a part of the handler's response has been sent, so it cannot be run again")
+            raise RuntimeError("part of the response has already been sent, so the handler cannot run again")
         self.recorder = ResponseRecorder(self.profile, self.admitted.terms.result_bytes_max)
         self.operation, self._reported, self._raised, self._substitute = operation, None, None, None
 
@@ -188,7 +188,9 @@ class HandlerRun:
         if self.begun:
             return HandlerResponse(body)
         notice = self.recorder.notice
-        wrapped = enveloped_body(self.recorder.result(), self.profile, self._outcome)
+        wrapped = None
+        if self.profile.marker == "envelope":
+            wrapped = enveloped_body(self.recorder.result(), self.profile, self._outcome)
         if wrapped is None:
             return HandlerResponse(body, more=notice)
         return HandlerResponse(wrapped, BODY_HEADERS, (("content-length", str(len(wrapped))), *notice))

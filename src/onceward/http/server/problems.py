@@ -70,7 +70,7 @@ REQUEST_ERROR_CODES = frozenset(
 OPERATION_ERROR_CODES = frozenset({"handler_failed", "recorded_failure", "unrecorded"})
 """Codes of a 500 that say what became of the operation; any other 500 gives no details."""
 
-SERVER_FAULT_TITLE = "Something is wrong on this side. Whoever runs this service finds the reason in its log."
+SERVER_FAULT_TITLE = "Something is wrong on the server. The reason is in its log."
 
 PENDING_TITLE = "Another request is running this operation right now. Ask again with the same key."
 

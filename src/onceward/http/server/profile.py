@@ -76,7 +76,7 @@ class Profile:
     key_header: str = "Idempotency-Key"
     """The header that carries the key, bare or in quotation marks."""
     key_characters_max: int = KEY_CHARACTERS_MAX
-    """The longest key; a longer one is refused, never cut to fit."""
+    """The longest key; a longer one is refused, never shortened."""
     plans: bool = True
     """Whether `Plan-Key` and `Plan-Step` name a step."""
     plan_header: str = "Plan-Key"
@@ -116,7 +116,7 @@ class Profile:
     fingerprint: Literal["canonical", "raw"] = "canonical"
     """How bodies are compared: JSON and forms by their content, or everything by its bytes."""
     fingerprint_headers: tuple[str, ...] = ()
-    """Headers that are compared, too, such as Accept or Stripe-Account."""
+    """Headers that are also compared, such as Accept or Stripe-Account."""
     stored_headers: tuple[str, ...] = STORED_HEADERS
     """Response headers that are stored and replayed. No others are."""
     body_bytes_max: int = 100 * 1024 * 1024
@@ -124,7 +124,7 @@ class Profile:
     memory_bytes_max: int = 1024 * 1024
     """A longer request body is buffered in a temporary file, and longer JSON is compared by its bytes."""
     upload_seconds_max: float = 300.0
-    """A body that has not arrived after so many seconds is refused (408); nothing was claimed for it."""
+    """A body that has not arrived after this many seconds is refused (408); nothing was claimed for it."""
     guarantee: Literal["blind", "repeatable", "keyed", "probed", "atomic"] = "blind"
     """What a handler's failure means. blind: a 5xx or an exception leaves the key in doubt. atomic: it is released."""
     answer_first: bool = False

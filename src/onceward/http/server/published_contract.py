@@ -113,8 +113,9 @@ def error_page(
         return None
     advice = {
         "same-key": "Send the same request again, with the same key, after the time in Retry-After.",
-        "new-key": "This is another operation than the one the key was used for: give it a key of its own.",
-        "never": "Sending it again will not help. A new key would not, either: that is how things happen twice.",
+        "new-key": "The key was used for a different operation: use a new key for this one.",
+        "never": "Sending it again will not help. Do not use a new key to get around this: that is how things happen "
+        "twice.",
     }[retry]
     page = (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"

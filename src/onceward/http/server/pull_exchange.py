@@ -151,7 +151,7 @@ class PulledResponse:
         try:
             self._close_source()
         except Exception:
-            log.exception("onceward: a response broke off, and closing it failed, too")
+            log.exception("onceward: a response ended early, and closing it also failed")
         self.substitute = self._exchange.failed(error)
 
     def _close_source(self) -> None:

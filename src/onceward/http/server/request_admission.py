@@ -42,6 +42,14 @@ log = logging.getLogger("onceward.http")
 REFUSAL_LINE = "onceward: a keyed request was refused with %d %s: %s"
 
 
+def _shown(path: bytes) -> str:
+    """A path for records and logs: what cannot be seen is a question mark."""
+    text = path.decode("latin-1")
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    return _UNSEEN.sub(b"?", path).decode("ascii")
+
+
 class IncomingRequest(NamedTuple):
     """A request, as a `scope` function sees it."""
 
@@ -68,8 +76,12 @@ class IncomingRequest(NamedTuple):
     def content_length(self) -> int | None:
         """The Content-Length header as a number; None if it is missing or not a number."""
         declared = self.header("content-length")
-        # Thirty digits are more than any limit: the rest of a longer number does not matter.
-        return int(declared[:30]) if declared is not None and declared.isascii() and declared.isdecimal() else None
+        return None if declared is None else _as_length(declared)
+
+
+def _as_length(declared: str) -> int | None:
+    """A Content-Length as a number; None if it is none. Thirty digits are more than any limit: the rest is cut off."""
+    return int(declared[:30]) if declared.isascii() and declared.isdecimal() else None
 
 
 ScopeOrFunction = str | Callable[[IncomingRequest], str | None] | Callable[[IncomingRequest], Awaitable[str | None]]
@@ -90,6 +102,8 @@ class AdmittedRequest(NamedTuple):
     """For the gate's `call`; `terms` is the same, checked."""
     terms: Terms
     fingerprint: RequestFingerprint
+    content_length: int | None
+    """What Content-Length says, if it is a number."""
 
 
 class RequestAdmission(Generic[G]):
@@ -155,16 +169,25 @@ class RequestAdmission(Generic[G]):
         treatment = self.routes.find(incoming.method, incoming.path)
         if treatment is None:
             return None
-        chosen = treatment.profile
+        chosen, headers = treatment.profile, incoming.headers
+        by_name = dict(headers)
+        single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless something is repeated.
         try:
-            identity = identity_of(incoming.headers, chosen)
+            identity = identity_of(headers, chosen, single)
         except OncewardError as error:
             return self.refuse(error, chosen)
         if identity is None or isinstance(inside, Operation):
             return None
-        name = f"{incoming.method} {treatment.name or _UNSEEN.sub(b'?', incoming.raw_path).decode('ascii')}"[:200]
-        fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
-        return AdmittedRequest(incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint)
+        method, path = incoming.method, incoming.raw_path
+        fingerprint = RequestFingerprint(method, path, incoming.query, headers, chosen, single)
+        if single is None:
+            length = incoming.content_length
+        else:
+            declared = single.get(b"content-length")
+            length = None if declared is None else _as_length(declared.decode("latin-1"))
+        name = f"{method} {treatment.name or _shown(path)}"[:200]
+        options, terms = treatment.options, treatment.terms
+        return AdmittedRequest(incoming, identity, chosen, name, options, terms, fingerprint, length)
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":

@@ -17,7 +17,7 @@ A body is fed piece by piece as it arrives. At most `memory_bytes_max` of it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -55,15 +55,23 @@ class RequestFingerprint:
     __slots__ = ("_form", "_hash", "size")
 
     def __init__(
-        self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        profile: Profile,
+        single: Mapping[bytes, bytes] | None = None,
     ) -> None:
+        """`single` is the same headers by name, if none of them occurs twice."""
         found = headers if type(headers) is list else list(headers)
-        self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
+        beginning = _beginning(method), len(path).to_bytes(8, "big"), path, len(query).to_bytes(8, "big"), query
+        self._hash = sha256(b"".join(beginning))
         for name in profile.fingerprint_headers:
             wanted = name.encode("ascii")
             values = [value.strip(b" \t") for header, value in found if header == wanted]
             self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
-        self._form: BodyHasher | None = _body_hasher(found, profile)
+        self._form: BodyHasher | None = _body_hasher(_describing(found, single), profile)
         self.size = 0
         """How many bytes of the body have been fed."""
 
@@ -82,9 +90,28 @@ class RequestFingerprint:
         return self._hash.digest()
 
 
-def _body_hasher(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyHasher:
+@lru_cache(maxsize=64)
+def _beginning(method: str) -> bytes:
+    return DOMAIN + sized(method.encode("latin-1"))
+
+
+_DESCRIBING = (b"content-type", b"content-encoding")
+
+
+def _describing(
+    headers: list[tuple[bytes, bytes]], single: Mapping[bytes, bytes] | None
+) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers that say how a body is to be read."""
+    if single is None:
+        return tuple([pair for pair in headers if pair[0] in _DESCRIBING])
+    kind, encoding = map(single.get, _DESCRIBING)
+    if encoding is None:
+        return () if kind is None else ((b"content-type", kind),)
+    return ((b"content-encoding", encoding),) if kind is None else (*zip(_DESCRIBING, (kind, encoding), strict=True),)
+
+
+def _body_hasher(describing: tuple[tuple[bytes, bytes], ...], profile: Profile) -> BodyHasher:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    describing = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
     short = sum([len(value) for _, value in describing]) <= HEADER_BYTES_REMEMBERED
     way = (_remembered_comparison_of if short else _comparison_of)(describing, profile.fingerprint == "raw")
     if way.boundary is not None:
@@ -149,15 +176,19 @@ class _CanonicalHasher:
 
     def __init__(self, way: _Comparison, form: CanonicalForm, limit: int) -> None:
         self._way, self._form, self._limit = way, form, limit
-        self._held = bytearray()
+        self._held: bytes | bytearray = b""
         self._raw: _RawHasher | None = None
 
     def feed(self, piece: bytes) -> None:
+        if not self._held and self._raw is None and len(piece) <= self._limit:
+            self._held = bytes(piece)  # The whole of it, most often: bytes are not copied.
+            return
         if self._raw is None and len(self._held) + len(piece) > self._limit:
             self._raw = _RawHasher(self._way.label)
             self._raw.feed(self._held)
-            self._held = bytearray()
+            self._held = b""
         if self._raw is None:
+            self._held = self._held if type(self._held) is bytearray else bytearray(self._held)
             self._held += piece
         else:
             self._raw.feed(piece)

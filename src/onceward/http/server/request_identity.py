@@ -7,7 +7,8 @@ is refused: a header that occurs twice, a quote that does not close, a key and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from onceward.http.server.profile import Profile
 
 HEADER_BYTES_MAX = 4_096
 """A longer header is refused unread: the longest key, with every character escaped, is an eighth of that."""
+_PLAIN_QUOTED = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]*)"')
+"""One quoted text without escapes: what nearly every client sends, and read without the parser."""
 
 
 class RequestIdentity(NamedTuple):
@@ -28,10 +31,19 @@ class RequestIdentity(NamedTuple):
     plan: str | None = None
 
 
-def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> RequestIdentity | None:
-    """The identity of this request; None if it has none. Header names are in lower case."""
+def identity_of(
+    headers: Iterable[tuple[bytes, bytes]], profile: Profile, single: Mapping[bytes, bytes] | None = None
+) -> RequestIdentity | None:
+    """
+    The identity of this request; None if it has none. Header names are in lower case.
+
+    `single` is the same headers by name, if none of them occurs twice: then they need not be looked through.
+    """
     names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
-    found = [pair for pair in headers if pair[0] in names]
+    if single is None:
+        found = [pair for pair in headers if pair[0] in names]
+    else:
+        found = [(name, single[name]) for name in names if name in single]
     if len(found) == 1 and found[0][0] == names[0]:
         return RequestIdentity(_read(found[0][1], profile.key_header, profile))
     return _identity_from(found, profile)
@@ -83,7 +95,7 @@ def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:
 
 def _read(raw: bytes, name: str, profile: Profile) -> str:
     if len(raw) > HEADER_BYTES_MAX:
-        raise KeyInvalid(f"{name} is longer than {profile.key_characters_max} characters; it is never cut to fit")
+        raise KeyInvalid(f"{name} is longer than {profile.key_characters_max} characters; it is never shortened")
     text = raw.decode("latin-1").strip(" \t")
     try:
         if text.startswith('"'):
@@ -95,6 +107,9 @@ def _read(raw: bytes, name: str, profile: Profile) -> str:
 
 
 def _unquoted(text: str) -> str:
+    plain = _PLAIN_QUOTED.fullmatch(text)
+    if plain is not None:
+        return plain[1]
     try:
         items = parse_list(text)
     except Malformed:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from onceward._core.reply import Reply
 from onceward.http.server.handler_outcomes import UnstoredResponse, remembers
@@ -35,7 +36,6 @@ class ResponseRecorder:
 
     def __init__(self, profile: Profile, limit: int) -> None:
         self._profile = profile
-        self._allowed = profile.stored_headers
         self._envelopes = profile.marker == "envelope"
         self._whole = False
         self._limit = limit
@@ -105,12 +105,16 @@ class ResponseRecorder:
         status = 500 if self._status is None else self._status
         if self._kept is None:
             return UnstoredResponse(status, self)
-        headers = tuple(
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in self._headers
-            if name.decode("latin-1") in self._allowed
-        )
-        return Reply(status, headers, b"".join(self._kept))
+        allowed = _as_bytes(self._profile.stored_headers)
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers if name in allowed
+        ]
+        return Reply(status, tuple(headers), b"".join(self._kept))
+
+
+@lru_cache(maxsize=64)
+def _as_bytes(names: tuple[str, ...]) -> frozenset[bytes]:
+    return frozenset(name.encode("latin-1") for name in names)
 
 
 def _is_events(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -295,7 +295,7 @@ class AsyncEmitter(EmitterBase):
             except Exception:
                 self._hold()
                 self._look_at = max(self._look_at, self._spool.hold)
-                log.exception("onceward: emitter %s could not send; it goes on", self.name)
+                log.exception("onceward: emitter %s could not send; it will try again", self.name)
             now = self._now()
             with self._lock:
                 pause = min(self._spool.due_in(now), self._look_at - now)

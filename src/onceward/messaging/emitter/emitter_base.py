@@ -86,7 +86,7 @@ class EmitterBase:
     ) -> None:
         _check_colours(gate, send, retry, awaits)
         if not callable(send):
-            raise ConfigurationError("send must be a function of a list of items; it is called once per batch")
+            raise ConfigurationError("send must be a function that takes a list of items; it is called once per batch")
         if not isinstance(cadence, Cadence):
             raise ConfigurationError(
                 "cadence must be a Cadence(size=100, seconds=5): how many items, or how long they wait"
@@ -205,7 +205,7 @@ class EmitterBase:
         if lost:
             why = lost[-1].error
             log.warning(
-                "onceward: emitter %s gave up %d of %d items (%s); nothing of them is lost",
+                "onceward: emitter %s gave up %d of %d items (%s); none of them is lost",
                 self.name,
                 len(lost),
                 len(lost) + len(delivery.sent),

@@ -34,6 +34,7 @@ from onceward._core.errors import (
     SealBroken,
     StoreUnavailable,
 )
+from onceward._core.events import EventType
 from onceward._core.operation import Operation
 from onceward._core.retry_flow import verdict_on
 from onceward._core.sealing import Sealer
@@ -45,6 +46,7 @@ from onceward.messaging.inbox.event_table import ClaimedEvent
 from onceward.messaging.inbox.handlers import HandlerSpec, WebhookEvent, import_handler, inspect_handler
 from onceward.messaging.inbox.sealed_events import open_event
 from onceward.messaging.inbox.source import Source
+from onceward.runtime.event_stream import EVENT_STREAM
 from onceward.stores.tables import Flow, TablesRunner, read_tables, transact
 
 LEASE_SECONDS = 60.0
@@ -96,6 +98,11 @@ class EventProcessor:
 
     def process(self, claim: ClaimedEvent) -> str:
         """Run its handler; the result in one word."""
+        word = self._processed(claim)
+        EVENT_STREAM.note(EventType.PROCESSED, claim.source, word.replace(" ", "_"), attempt=claim.attempt)
+        return word
+
+    def _processed(self, claim: ClaimedEvent) -> str:
         source = self._find(claim.scope, claim.source)
         if source is None:
             return self._put_off(claim, UNREADY_SECONDS, "the source is not known here", counted=False)
@@ -104,7 +111,7 @@ class EventProcessor:
                 import_handler(source.handler) if isinstance(source.handler, str) else inspect_handler(source.handler)
             )
         except ConfigurationError as error:
-            log.error("%s: %s; its events wait", source.name, error)  # noqa: TRY400 - it says what to do
+            log.error("%s: %s; its events are kept waiting", source.name, error)  # noqa: TRY400 - it says what to do
             return self._put_off(claim, UNREADY_SECONDS, str(error), counted=False)
         if claim.attempt > source.attempts:
             # Its last try never came to an end: whatever ran it was killed, perhaps by it.
@@ -114,7 +121,7 @@ class EventProcessor:
         except SealBroken as error:
             return self._bury(claim, source, error, 0.0)
         except OncewardError as error:
-            log.error("%s: %s; its events wait", source.name, error)  # noqa: TRY400 - it says what to do
+            log.error("%s: %s; its events are kept waiting", source.name, error)  # noqa: TRY400 - it says what to do
             return self._put_off(claim, UNREADY_SECONDS, str(error), counted=False)
         began = self._environment.monotonic()
         try:
@@ -181,7 +188,7 @@ class EventProcessor:
         """Put a dead letter, then mark the row: a dead letter that is put twice is one."""
         gate, key = self._scoped(claim), key_of(claim.id)
         seen = gate.records.get(key)
-        reason = "the last try never ended" if error is None else _failure_text(error)
+        reason = "the last attempt never ended" if error is None else _failure_text(error)
         wall_us = self._environment.wall_us()
         last = _DOUBT if error is None else verdict_on(DEFAULT, error, wall_us)
         verdict = _DOUBT if seen is not None and seen.state in ("in_doubt", "claimed") else last
@@ -191,8 +198,8 @@ class EventProcessor:
         gate.dead_letters().put(stop, GivenUp(name, key, _requeued_by_command, (), {"source": source.name}))
         self._tables.run(transact("inbox.bury", partial(event_table.mark_dead, claim, shortened(reason, 300))))
         log.error(
-            "%s: event %s was given up after %d attempts (%s). Look at it (onceward dead list), then: onceward hooks "
-            "requeue %s %s", source.name, claim.id, claim.attempt, reason, source.name, claim.id,
+            "%s: event %s was given up after %d attempts (%s). See why (onceward dead list), then: onceward "
+            "hooks requeue %s %s", source.name, claim.id, claim.attempt, reason, source.name, claim.id,
         )  # fmt: skip
         return DEAD
 
@@ -220,4 +227,4 @@ def _failure_text(error: BaseException) -> str:
 
 
 def _requeued_by_command(source: str) -> Any:
-    """Stands for the event in its dead letter: `onceward hooks requeue` does it again."""
+    """Stands for the event in its dead letter: `onceward dead requeue` does it again."""

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from onceward._core.errors import BodyTooLarge, OncewardError, SourceUnready
+from onceward._core.events import EventType
 from onceward._core.reply import Reply
 from onceward._core.sealing import Sealer
 from onceward.http.server.problems import problem_response
@@ -26,6 +27,7 @@ from onceward.messaging.inbox.event_table import NewEvent, WriteResult, write_ev
 from onceward.messaging.inbox.sealed_events import seal_event
 from onceward.messaging.inbox.source import Source, headers_by_name, headers_to_keep
 from onceward.runtime.environment import Environment
+from onceward.runtime.event_stream import EVENT_STREAM
 from onceward.stores.tables.sql_steps import Flow, SqlSteps, transact
 
 BODY_BYTES_MAX = 5_000_000
@@ -85,14 +87,17 @@ def receive(
     )
     written = yield from transact("inbox.receive", partial(_write, sealer, event))
     if written.altered:
-        log.warning("%s: an event came again with another body; the first one is kept: %s", source.name, verified.id)
+        log.warning(
+            "%s: an event arrived again with a different body; the first one is kept: %s", source.name, verified.id
+        )
     if written.first_id is not None:
         log.warning(
-            "%s: a message came again with another id (%s), and the id is not signed: it is the event %s, and is not "
-            "processed again", source.name, verified.id, written.first_id,
+            "%s: a message arrived again with another id (%s), and the id is not signed: it counts as event %s, "
+            "and is not processed again", source.name, verified.id, written.first_id,
         )  # fmt: skip
     if written.anomaly is not None:
         log.warning("%s: %s (event %s)", source.name, written.anomaly, verified.id)
+    EVENT_STREAM.note(EventType.RECEIVED, source.name, "duplicate" if written.duplicate else "new")
     return ReceivedEvent(
         source.name, verified.id, written.duplicate, written.altered, written.anomaly, written.first_id
     )

@@ -102,7 +102,10 @@ def inspect_handler(fn: Callable[..., Any]) -> HandlerSpec:
         raise ConfigurationError("this handler's parameters cannot be read: wrap it in a function") from None
     takes = OPERATION in parameters
     if options.get("settle") == "inside" and not takes:
-        raise ConfigurationError("a handler with settle='inside' needs a parameter `operation`, to settle with")
+        raise ConfigurationError(
+            "a handler with settle='inside' needs a second parameter: def paid(event, operation). It calls "
+            "operation.settle_inside(connection, None) in its transaction"
+        )
     return HandlerSpec(fn, options, takes, takes and marks_effect(fn))
 
 

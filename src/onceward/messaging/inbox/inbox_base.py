@@ -122,7 +122,7 @@ class InboxBase:
             raise in_doubt(seen)
         steps = partial(event_table.requeue_event, source.scope, name, id)
         if not self._tables.run(transact("inbox.requeue", steps)):
-            raise IllegalMove("no event with this id was given up: it is done, or still waits, or never came")
+            raise IllegalMove("no event with this id was given up: it is done, still waiting, or never arrived")
         self._ring()
 
     def _receive(self, name: str, headers: Headers, body: bytes) -> Flow[ReceivedEvent]:

@@ -169,7 +169,7 @@ def read_secret(reference: str, scheme: Scheme) -> Secret | None:
             with Path(place).open("rb") as file:
                 text = file.read(SECRET_FILE_BYTES_MAX).decode().strip()
         if not text:
-            log.warning("the secret %s is not there", reference)
+            log.warning("the secret %s does not exist", reference)
             return None
         return secret_for_scheme(scheme, text)
     except ConfigurationError as error:  # Says what a secret looks like, and nothing of this one.

@@ -86,7 +86,7 @@ class Workers:
             except OncewardError as error:
                 log.warning("events could not be processed, and will be retried: %s", error)
             except Exception:
-                log.exception("a worker failed unexpectedly, and goes on")
+                log.exception("a worker failed unexpectedly, and continues")
             if not self._stopping:
                 self._environment.wait(self._wakeup, POLL_SECONDS)
         self._wakeup.set()  # For the other threads.

@@ -55,6 +55,7 @@ class EndpointGone(NamedTuple):
 
 
 DeliveryOutcome: TypeAlias = Delivered | DeliveryFailed | DeliveryRefused | EndpointGone
+"""How one attempt to deliver a message ended; what an endpoint returns."""
 
 
 class Endpoint(Protocol):

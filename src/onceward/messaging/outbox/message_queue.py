@@ -50,7 +50,8 @@ class TryResult(NamedTuple):
     """How a try ended."""
 
     lease: MessageLease
-    outcome: DeliveryOutcome
+    outcome: DeliveryOutcome | None
+    """None: it was taken and never begun, so that the take does not count."""
     wait_us: int
     """Until the next try; nothing if there is to be none."""
     dead: bool
@@ -126,6 +127,8 @@ _DELIVERED = """UPDATE onceward_outbox_messages SET state = 'delivered', ended_a
 _DEAD = _MINE.format("state = 'dead', ended_at = :now")
 _AGAIN = _MINE.format("due_at = :now + :wait")
 _UNTRIED = _MINE.format("due_at = :now, attempts = attempts - 1")
+_NOT_BEGUN = """UPDATE onceward_outbox_messages SET due_at = :now, attempts = attempts - 1
+    WHERE seq = :seq AND fence = :fence AND state = 'waiting' RETURNING seq"""
 _DISABLE = """INSERT INTO onceward_outbox_disabled (endpoint, disabled_at, reason) VALUES (:endpoint, :now, :reason)
     ON CONFLICT (endpoint) DO NOTHING"""
 _PURGE = """DELETE FROM onceward_outbox_messages WHERE seq IN (
@@ -162,7 +165,7 @@ def settle_and_lease(
         rows = yield Sql(_TAKE, {"endpoint": want.endpoint, "many": want.many, "lease": want.lease_us})
         for lease in sorted(map(_lease, rows)):
             if lease.message.attempt > attempts_max:
-                reason = f"taken {attempts_max} times, and no relay ever said how the last try ended"
+                reason = f"taken {attempts_max} times, and no relay reported how the last attempt ended"
                 yield Sql(_DEAD, {"seq": lease.seq, "fence": lease.fence, "reason": reason})
                 given_up.append(lease)
             else:
@@ -178,7 +181,10 @@ def _delivered(detail: str, those: Sequence[TryResult]) -> Sql:
     return Sql(_DELIVERED.format(pairs), values)
 
 
-def _settle(ended: TryResult, outcome: DeliveryFailed | DeliveryRefused | EndpointGone) -> SqlSteps[bool]:
+def _settle(ended: TryResult, outcome: DeliveryFailed | DeliveryRefused | EndpointGone | None) -> SqlSteps[bool]:
+    if outcome is None:
+        rows = yield Sql(_NOT_BEGUN, {"seq": ended.lease.seq, "fence": ended.lease.fence})
+        return bool(rows)
     values = {"seq": ended.lease.seq, "fence": ended.lease.fence, "reason": outcome.reason}
     if isinstance(outcome, EndpointGone):
         rows = yield Sql(_UNTRIED, values)
@@ -218,6 +224,16 @@ def dead_messages(endpoint: str | None, after: str | None, limit: int) -> SqlSte
         {"endpoint": endpoint, "after": after, "limit": limit},
     )
     return [DeadMessage(*row) for row in rows]
+
+
+def dead_message(id: str) -> SqlSteps[DeadMessage | None]:
+    """One message that was given up; None if there is none."""
+    rows = yield Sql(
+        """SELECT id, endpoint, topic, aggregate, attempts, reason, created_at, ended_at FROM onceward_outbox_messages
+        WHERE id = :id AND state = 'dead'""",
+        {"id": id},
+    )
+    return DeadMessage(*rows[0]) if rows else None
 
 
 def requeue(id: str) -> SqlSteps[bool]:

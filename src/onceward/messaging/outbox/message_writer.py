@@ -62,8 +62,8 @@ def check_message(
     body = bytes(payload) if isinstance(payload, bytes | bytearray | memoryview) else canonical(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise ConfigurationError(
-            f"a message has at most {PAYLOAD_BYTES_MAX:,} bytes, and this one has {len(body):,}; send a reference to "
-            "what is too large, and let the receiver fetch it"
+            f"a message has at most {PAYLOAD_BYTES_MAX:,} bytes, and this one has {len(body):,}; send a reference "
+            "instead, and let the receiver fetch the data"
         )
     kind = content_type or (BYTES_TYPE if isinstance(payload, bytes | bytearray | memoryview) else JSON_TYPE)
     if not isinstance(kind, str) or not _HEADER_VALUE.fullmatch(kind) or len(kind) > NAME_CHARACTERS_MAX:
@@ -86,7 +86,7 @@ def _text(what: str, value: str, limit: int) -> str:
         return check_key(value, limit)
     except (KeyInvalid, KeyMissing):
         raise ConfigurationError(
-            f"{what} must be 1 to {limit} visible ASCII characters without blanks, not {str(value)[:40]!r}"
+            f"{what} must be 1 to {limit} visible ASCII characters without spaces, not {str(value)[:40]!r}"
         ) from None
 
 
@@ -97,7 +97,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ConfigurationError(f"not the name of a header: {str(name)[:40]!r}")
         if _DELIVERY_HEADERS.match(name):
-            raise ConfigurationError(f"the header {name} is written by whoever delivers the message; leave it out")
+            raise ConfigurationError(f"the header {name} is added when the message is delivered; leave it out")
         if not isinstance(value, str) or len(value) > HEADER_BYTES_MAX or not _HEADER_VALUE.fullmatch(value):
             raise ConfigurationError(
                 f"the header {name} needs visible ASCII, without line breaks, of at most {HEADER_BYTES_MAX} characters"

@@ -25,6 +25,10 @@ class OutboxControls:
         """Messages that were given up, the oldest first; `after` is an id to go on from."""
         return self._tables.run(read_tables(lambda: message_queue.dead_messages(endpoint, after, limit)))
 
+    def dead_message(self, id: str) -> DeadMessage | None:
+        """One message that was given up; None if there is none."""
+        return self._tables.run(read_tables(lambda: message_queue.dead_message(id)))
+
     def requeue(self, id: str) -> bool:
         """Try a dead message anew, under its own id; False if there is none. Later ones may have been delivered."""
         return self._tables.run(transact("relay.decide", lambda: message_queue.requeue(id)))

@@ -5,8 +5,9 @@
     relay.run()                 # until relay.stop(), from a signal or another thread
 
 One thread talks to the database: in one transaction it writes how tries have ended and takes the next messages. Tries
-are made by threads, each endpoint with its own share of them, so that a slow one holds up nobody else. Any number of
-relays may run at once, in any number of processes.
+are made by threads, each endpoint with its own share of them, so that a slow one holds up nobody else. For an endpoint
+that answers fast a few more are taken than there are threads, so that these need not wait for the database. Any number
+of relays may run at once, in any number of processes.
 
 What if it dies? Before a take is committed: nothing was taken. After: the lease runs out, and another relay tries again
 with the same id. After a delivery that nobody wrote down: it is delivered again, and the receiver knows the id.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from onceward._core.backoff import Backoff, wait_after_server
 from onceward._core.circuit import BreakerRefusal as Held
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward._core.events import EventType
 from onceward.messaging.outbox import message_queue
 from onceward.messaging.outbox.delivery import CallableEndpoint
 from onceward.messaging.outbox.message import (
@@ -42,6 +44,7 @@ from onceward.messaging.outbox.tables import open_outbox
 from onceward.retry.breaker import Breaker, checked_name
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.event_stream import EVENT_STREAM
 from onceward.stores.tables.runner import TablesRunner
 from onceward.stores.tables.sql_steps import read_tables, transact
 
@@ -58,6 +61,10 @@ RETAIN = 7 * 24 * HOUR
 """Seconds that a delivered message is kept: longer than all tries together, so that an id of one's own stays known."""
 CONCURRENCY = 8
 """Tries at one endpoint at the same time."""
+AHEAD_SECONDS = 0.25
+"""Work that is taken ahead of an endpoint's threads: what they do in so long, by how long the last tries took."""
+AHEAD_MAX = 8
+"""Messages ahead, for each thread: enough that one turn of the database is worth its commit."""
 IDLE = 0.5
 """Seconds between two looks when there is nothing to do."""
 MARGIN = 30.0
@@ -72,13 +79,27 @@ failpoints.declare("relay.deliver.after", "just after an endpoint had a message,
 
 
 class _Route:
-    """An endpoint, its breaker, and how many tries are under way. Only the relay's own thread changes it."""
+    """An endpoint, its breaker, and what it has in hand."""
 
     def __init__(self, name: str, endpoint: Endpoint, breaker: Breaker) -> None:
         self.name = name
         self.endpoint = endpoint
         self.breaker = breaker
         self.busy = 0
+        """Messages taken and not yet written down. Only the relay's own thread changes it."""
+        self.threads = 0
+        """Threads that try. This and the next one are changed under the relay's guard."""
+        self.waiting: deque[_Try] = deque()
+        """Taken, and without a thread so far."""
+        self.seconds = AHEAD_SECONDS
+        """How long a try takes, the latest counting most. Until that is known, nothing is taken ahead."""
+
+    def hands(self, concurrency: int, *, ahead: bool) -> int:
+        """How many messages it may have in hand."""
+        if not ahead:
+            return concurrency
+        each = min(AHEAD_MAX, int(AHEAD_SECONDS / max(self.seconds, 1e-6)) - 1)
+        return concurrency * (1 + max(0, each))
 
 
 class _Try(NamedTuple):
@@ -92,10 +113,12 @@ class _Try(NamedTuple):
 
 
 class _FinishedTry(NamedTuple):
-    """A try that is over; without an outcome it was too late to begin, and its lease runs out by itself."""
+    """A try that is over; without an outcome it was not made."""
 
     tried: _Try
     outcome: DeliveryOutcome | None
+    is_late: bool = False
+    """It was too late to begin: its lease runs out by itself, and may have already."""
 
 
 class Relay(OutboxControls):
@@ -140,12 +163,19 @@ class Relay(OutboxControls):
         """Set when a try is over, and to stop."""
         self._guard = threading.Lock()
         self._stopping = False
+        self._closed = False
+        self._runs = False
+        """Whether `run` runs: only then is anything taken ahead, since it is there to take up what comes after."""
+        for route in self._routes.values():
+            if (hold := getattr(route.endpoint, "hold_connections", None)) is not None:
+                hold(concurrency)
         self._purged_at = environment.monotonic() - PURGE_EVERY
 
     # --- delivering ---
 
     def run(self) -> None:
         """Deliver until `stop` is called; then let tries that are under way end, and write down how."""
+        self._runs = True
         failures = 0
         while not self._stopping:
             try:
@@ -156,17 +186,20 @@ class Relay(OutboxControls):
                 # What has ended stays in hand, and is written when the database is back.
                 wait = self._backoff.wait(failures, self._environment.chance())
                 failures += 1
-                log.warning("the outbox cannot be reached, and will be asked again in %.1f s: %s", wait, error)
+                log.warning("the outbox cannot be reached; trying again in %.1f s: %s", wait, error)
                 self._environment.wait(self._changed, wait)
                 continue
             if not found:
                 self._environment.wait(self._changed, self._idle)
             elif not self._has_room():
                 self._environment.wait(self._changed, self._margin)
+        self._runs = False
         try:
             self._finish()
         except StoreUnavailable as error:
-            log.warning("how the last tries ended could not be written, so they will be made again: %s", error)
+            log.warning(
+                "the outcome of the last deliveries could not be recorded, so they will be made again: %s", error
+            )
 
     def step(self) -> int:
         """Take what is due, try it, and write down how that ended; how many were tried."""
@@ -186,6 +219,10 @@ class Relay(OutboxControls):
         with suppress(OncewardError):
             self._finish()
         self._threads.shutdown()
+        for route in self._routes.values():
+            if not self._closed and (release := getattr(route.endpoint, "release_connections", None)) is not None:
+                release(self._concurrency)
+        self._closed = True
         super().close()
 
     def _turn(self) -> int:
@@ -193,7 +230,7 @@ class Relay(OutboxControls):
         self._changed.clear()
         with self._guard:
             done = list(self._done)
-        ended = [self._ended(one.tried, one.outcome) for one in done if one.outcome is not None]
+        ended = [self._ended(one.tried, one.outcome) for one in done if not one.is_late]
         idle = Counter(one.tried.route.name for one in done)
         tickets = {} if self._stopping else self._tickets(idle)
         wants = [
@@ -215,7 +252,7 @@ class Relay(OutboxControls):
         for lease in turn.taken:
             route, _, ticket = tickets[lease.message.to]
             route.busy += 1
-            self._threads.submit(self._try, _Try(lease, route, ticket, began + self._margin))
+            self._hand_over(_Try(lease, route, ticket, began + self._margin))
         return len(turn.taken)
 
     def _exchanged(self, ended: Sequence[TryResult], wants: Sequence[LeaseRequest]) -> message_queue.LeaseBatch:
@@ -232,10 +269,10 @@ class Relay(OutboxControls):
         """Endpoints that may be called now: how often, and the breaker's ticket. `idle` hands have just become free."""
         found: dict[str, tuple[_Route, int, int | Held | None]] = {}
         for route in self._routes.values():
-            many = self._concurrency - route.busy + idle.get(route.name, 0)
+            is_closed = route.breaker.state == "closed"
+            many = self._hands(route) - route.busy + idle.get(route.name, 0)
             if many <= 0:
                 continue
-            is_closed = route.breaker.state == "closed"
             ticket = route.breaker.admit()
             if not isinstance(ticket, Held):
                 found[route.name] = (route, many if is_closed else 1, ticket)  # A probe is one call.
@@ -247,24 +284,54 @@ class Relay(OutboxControls):
             if name not in used:
                 route.breaker.report(ticket, "ended")
 
-    def _try(self, tried: _Try) -> None:
-        """In a thread of an endpoint: hand the message over, whatever comes of it."""
-        outcome: DeliveryOutcome | None
-        if self._environment.monotonic() >= tried.until:
-            outcome = None
-        else:
-            failpoints.hit("relay.deliver.before")
-            try:
-                outcome = _checked_outcome(tried.route.endpoint.deliver(tried.lease.message))
-            except Exception as error:
-                outcome = _checked_outcome(DeliveryFailed(f"the endpoint raised {type(error).__name__}"))
-            failpoints.hit("relay.deliver.after")
-        tried.route.breaker.report(tried.ticket, _breaker_report(outcome))
+    def _hand_over(self, tried: _Try) -> None:
+        """To a thread of its endpoint, or to whichever of them is free first."""
+        route = tried.route
         with self._guard:
-            self._done.append(_FinishedTry(tried, outcome))
+            if route.threads == self._concurrency:
+                route.waiting.append(tried)
+                return
+            route.threads += 1
+        self._threads.submit(self._try_on, tried)
+
+    def _try_on(self, tried: _Try) -> None:
+        """In a thread of an endpoint: this message, and then those that wait for a thread."""
+        route, following = tried.route, tried
+        is_ahead = False
+        while True:
+            ended = self._try(following, is_ahead=is_ahead)
+            with self._guard:
+                self._done.append(ended)
+                if not route.waiting:
+                    route.threads -= 1
+                    break
+                following, is_ahead = route.waiting.popleft(), True
+                few_left = len(route.waiting) <= self._concurrency
+            if few_left:  # Otherwise there is enough to do, and a turn later has more to write at once.
+                self._changed.set()
         self._changed.set()
 
-    def _ended(self, tried: _Try, outcome: DeliveryOutcome) -> TryResult:
+    def _try(self, tried: _Try, *, is_ahead: bool) -> _FinishedTry:
+        """Hand the message over, whatever comes of it."""
+        route, began = tried.route, self._environment.monotonic()
+        if began >= tried.until:
+            route.breaker.report(tried.ticket, "ended")
+            return _FinishedTry(tried, None, is_late=True)
+        if is_ahead and (self._stopping or route.breaker.state != "closed"):
+            return _FinishedTry(tried, None)  # Nobody has begun with it: it is given back.
+        failpoints.hit("relay.deliver.before")
+        try:
+            outcome = _checked_outcome(route.endpoint.deliver(tried.lease.message))
+        except Exception as error:
+            outcome = _checked_outcome(DeliveryFailed(f"the endpoint raised {type(error).__name__}"))
+        failpoints.hit("relay.deliver.after")
+        route.seconds += (self._environment.monotonic() - began - route.seconds) / 4
+        route.breaker.report(tried.ticket, _breaker_report(outcome))
+        return _FinishedTry(tried, outcome)
+
+    def _ended(self, tried: _Try, outcome: DeliveryOutcome | None) -> TryResult:
+        if outcome is None:
+            return TryResult(tried.lease, None, 0, dead=False)
         retries = tried.lease.message.attempt - 1
         if not isinstance(outcome, DeliveryFailed):
             return TryResult(tried.lease, outcome, 0, isinstance(outcome, DeliveryRefused))
@@ -275,7 +342,10 @@ class Relay(OutboxControls):
         return TryResult(tried.lease, outcome, _micros(wait_after_server(asked, own)), dead=False)
 
     def _has_room(self) -> bool:
-        return any(route.busy < self._concurrency for route in self._routes.values())
+        return any(route.busy < self._hands(route) for route in self._routes.values())
+
+    def _hands(self, route: _Route) -> int:
+        return route.hands(self._concurrency, ahead=self._runs and route.breaker.state == "closed")
 
     def _finish(self) -> None:
         """Wait for the tries that are under way, and write down how they ended; take nothing more."""
@@ -301,10 +371,16 @@ class Relay(OutboxControls):
         lost = {one.lease.seq for one in turn.lost}
         for one in ended:
             message, outcome = one.lease.message, one.outcome
+            if outcome is None:
+                continue
+            how = "lost" if one.lease.seq in lost else _word_for(one)
+            EVENT_STREAM.note(EventType.RELAYED, message.to, how, attempt=message.attempt)
             if one.lease.seq in lost:
                 log.warning("%s to %s: the lease had run out, and another relay has it", message.id, message.to)
             elif isinstance(outcome, EndpointGone):
-                log.error("%s is gone and is disabled until `onceward relay enable`: %s", message.to, outcome.reason)
+                log.error(
+                    "%s is gone, and disabled until you run `onceward relay enable`: %s", message.to, outcome.reason
+                )
             elif one.dead and not isinstance(outcome, Delivered):
                 log.error(
                     "%s to %s is dead after %d tries: %s", message.id, message.to, message.attempt, outcome.reason
@@ -312,7 +388,17 @@ class Relay(OutboxControls):
             elif isinstance(outcome, DeliveryFailed):
                 log.info("%s to %s failed, try %d: %s", message.id, message.to, message.attempt, outcome.reason)
         for lease in turn.given_up:
-            log.error("%s to %s is dead: relays took it and never came back", lease.message.id, lease.message.to)
+            log.error("%s to %s is dead: relays took it and never reported back", lease.message.id, lease.message.to)
+            EVENT_STREAM.note(EventType.RELAYED, lease.message.to, "dead", attempt=lease.message.attempt)
+
+
+def _word_for(ended: TryResult) -> str:
+    """How a try ended, in one word for listeners."""
+    if isinstance(ended.outcome, Delivered):
+        return "delivered"
+    if isinstance(ended.outcome, EndpointGone):
+        return "gone"
+    return "dead" if ended.dead else "failed"
 
 
 def _checked_outcome(outcome: Any) -> DeliveryOutcome:
@@ -329,7 +415,7 @@ def _printable(reason: str) -> str:
     return "".join(char if char.isprintable() else " " for char in reason[:REASON_CHARACTERS_MAX])
 
 
-def _breaker_report(outcome: DeliveryOutcome | None) -> str:
+def _breaker_report(outcome: DeliveryOutcome) -> str:
     """The outcome for the endpoint's breaker: a refused message says nothing about the endpoint."""
     if isinstance(outcome, DeliveryFailed):
         return "failed"

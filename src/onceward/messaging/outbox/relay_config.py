@@ -30,7 +30,7 @@ def relay_from_file(url: str, file: str) -> Relay:
     try:
         endpoints = endpoints_from(document)
         if not endpoints:
-            raise ConfigurationError("there is nowhere to deliver to; write [endpoints.NAME], with kind in it")
+            raise ConfigurationError("there are no endpoints to deliver to; write [endpoints.NAME], with its kind")
         return Relay(url, endpoints, **options)
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: {error}") from error

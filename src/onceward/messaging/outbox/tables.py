@@ -81,7 +81,7 @@ def make_tables(store: object, environment: Environment) -> None:
         if urlsplit(place).scheme.lower() != "sqlite":
             raise
         raise ConfigurationError(
-            "the store's file has no tables for messages yet, and they cannot be made while a transaction is writing "
-            "there; make them once, before: `onceward relay init`, or call Gate.outbox(connection) before the "
+            "the store's file has no tables for messages yet, and they cannot be made during a write "
+            "transaction; make them first, once: `onceward relay init`, or call Gate.outbox(connection) before the "
             "transaction"
         ) from error

@@ -132,7 +132,7 @@ class Stripe:
             elif name == "v1" and (decoded := from_hex(value)) is not None:
                 found.append(decoded)
         if len(times) != 1:
-            raise SignatureInvalid("stripe-signature has one time in it, no more and no less")
+            raise SignatureInvalid("stripe-signature must have one timestamp")
         at = check_time(times[0], now, self.tolerance)
         keys = read_secrets_of(secrets, self.secret)
         check_signatures(found, (hmac_sha256(secret, f"{times[0]}.".encode(), body) for secret in keys))

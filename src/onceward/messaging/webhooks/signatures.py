@@ -73,7 +73,7 @@ class Secret:
         if not value:
             raise ConfigurationError(
                 "a secret of Standard Webhooks is base64, after whsec_ or alone, and this one is not. If its sender "
-                "really uses the text itself as the key, say so: Secret.plain(text), or write the text in base64"
+                "really uses the text itself as the key, use Secret.plain(text), or write the text in base64"
             )
         return cls(value, "base64")
 
@@ -151,8 +151,8 @@ def check_signing_secrets(secrets: list[Secret]) -> list[Secret]:
     """Secrets that may sign: none that can be guessed. (Without any, there are headers without a signature.)"""
     if any(one.is_short for one in secrets):
         raise ConfigurationError(
-            f"nothing is signed with a secret of fewer than {SECRET_BYTES_MIN} bytes, which can be guessed; make one "
-            "with secrets.token_bytes(32). (Verifying what others sign with a short one is possible.)"
+            f"a secret of fewer than {SECRET_BYTES_MIN} bytes can be guessed, so it is not used for signing; "
+            "make one with secrets.token_bytes(32). (It can still be used to verify what others sign.)"
         )
     return secrets
 
@@ -169,7 +169,9 @@ def check_signatures(found: list[bytes], expected: Iterable[bytes]) -> None:
         for other in found:
             right |= hmac.compare_digest(one, other)
     if not right:
-        raise SignatureInvalid("no signature matches: the secret is another one, or the body was changed on its way")
+        raise SignatureInvalid(
+            "no signature matches: the secret is a different one, or the body was changed on the way"
+        )
 
 
 def check_time(text: str, now: float, tolerance: int) -> int:
@@ -179,7 +181,7 @@ def check_time(text: str, now: float, tolerance: int) -> int:
     at = int(text)
     if abs(now - at) > tolerance:
         raise SignatureInvalid(
-            f"the signed time lies more than {tolerance} seconds away: an old message, or a wrong clock"
+            f"the signed time is more than {tolerance} seconds away from now: an old message, or a wrong clock"
         )
     return at
 

@@ -37,8 +37,9 @@ def warn_if_slow(seconds: float = SECONDS, *, environment: Environment = REAL) -
             took = environment.monotonic() - began
             if took > limit:
                 log.warning(
-                    "onceward: the webhook handler %s took %.3g s to respond, and %.3g s is the limit: senders give up "
-                    "and deliver again. Verify, store the event, respond with 200; do the work afterwards (an inbox "
+                    "onceward: the webhook handler %s took %.3g s to respond, and the limit is %.3g s: "
+                    "senders give up and deliver again. Verify, store the event, respond with 200; do the work "
+                    "afterwards (an inbox "
                     "does)",
                     getattr(handler, "__qualname__", type(handler).__name__),
                     took,

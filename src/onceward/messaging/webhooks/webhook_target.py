@@ -47,10 +47,7 @@ _REFUSED_6 = tuple(
 )
 
 
-_INSIDE_ADVICE = (
-    'an endpoint of your own calls networks inside that it names, such as allow_private=["127.0.0.1"], and speaks http '
-    "with allow_http"
-)
+_INSIDE_ADVICE = 'to call your own network, set allow_private=["127.0.0.1"]; for http, also allow_http'
 
 
 class WebhookTarget(NamedTuple):
@@ -74,7 +71,7 @@ def parse_target(
     """
     plain, inside = plain or insecure, inside or insecure
     if len(url) > URL_CHARACTERS_MAX or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise TargetRefused("the URL is too long, or has characters in it that a URL does not have")
+        raise TargetRefused("the URL is too long, or has characters that are not allowed")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -83,7 +80,7 @@ def parse_target(
     if parts.scheme != "https" and not (plain and parts.scheme == "http"):
         raise TargetRefused(f"webhooks are sent over https; {_INSIDE_ADVICE}")
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise TargetRefused("the URL has a user in it; credentials do not belong into a URL")
+        raise TargetRefused("the URL contains a user; credentials do not belong in a URL")
     port = port if port is not None else (443 if parts.scheme == "https" else 80)
     if not inside and port not in ports and not (plain and port == 80):
         raise TargetRefused(
@@ -101,7 +98,7 @@ def parse_target(
 def _check_host(host: str) -> None:
     bare = host.lower()
     if bare == "localhost" or bare.endswith(_INSIDE):
-        raise TargetRefused(f"the URL's host lies inside; {_INSIDE_ADVICE}")
+        raise TargetRefused(f"the URL's host is not public; {_INSIDE_ADVICE}")
     # Digits alone could be an address in one of its odd spellings (127.1, 0x7f.1, 2130706433): no public name ends so.
     if not _HOST.fullmatch(bare):
         raise TargetRefused(
@@ -124,17 +121,17 @@ def check_addresses(addresses: Iterable[str], inside: Iterable[Network] = ()) ->
 def parse_networks(spoken: Iterable[str]) -> tuple[Network, ...]:
     """Networks inside that may be called all the same, such as 10.20.0.0/16; `ConfigurationError` if one is none."""
     if isinstance(spoken, str) or not isinstance(spoken, Iterable):
-        raise ConfigurationError('say which networks inside may be called, each by itself: ["10.20.0.0/16"]')
+        raise ConfigurationError('list the private networks that may be called, one by one: ["10.20.0.0/16"]')
     found = []
     for text in spoken:
         try:
             network = ip_network(text)
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is no network: write it as 10.20.0.0/16, fd12:3456::/32 or 127.0.0.1"
+                f"{text!r} is not a network: write it as 10.20.0.0/16, fd12:3456::/32 or 127.0.0.1"
             ) from None
         if network.prefixlen < (8 if network.version == 4 else 7):
-            raise ConfigurationError(f"{text} is not one network but much of the world: say which one is meant")
+            raise ConfigurationError(f"{text} covers much of the Internet: name the network you mean")
         found.append(network)
     return tuple(found)
 

@@ -53,7 +53,7 @@ class CallableEndpoint:
             raise ConfigurationError("a CallableEndpoint needs a function of one argument, the message")
         types = final if isinstance(final, tuple) else (final,)
         if not all(isinstance(one, type) and issubclass(one, Exception) for one in types):
-            raise ConfigurationError("final has exception types in it, such as (ValueError,)")
+            raise ConfigurationError("final must contain exception types, such as (ValueError,)")
         self._function = function
         self._final = types
         self._seconds = check_positive("seconds", seconds, SECONDS_MAX)
@@ -116,6 +116,6 @@ class CallableEndpoint:
         # The type alone: what an error says may have anything in it, and reasons are kept and shown.
         reason = f"the function raised {type(error).__name__}"
         if isinstance(error, self._final):
-            return DeliveryRefused(f"{reason}, which is named as final")
+            return DeliveryRefused(f"{reason}, which is listed as final")
         wait = DEFAULT.judge(error).wait if isinstance(error, Exception) else None
         return DeliveryFailed(reason, None if wait is None else min(wait, RETRY_AFTER_MAX))

@@ -9,6 +9,7 @@ for `http.client` and `smtplib` to speak over it.
 from __future__ import annotations
 
 import io
+import select
 import socket
 import ssl
 import threading
@@ -42,6 +43,10 @@ class Deadline:
         self._environment = environment
         self._at = environment.monotonic() + seconds
 
+    def now(self) -> float:
+        """The clock that it is on."""
+        return self._environment.monotonic()
+
     def left(self) -> float:
         """Seconds until then; `TimeoutError` if there are none."""
         seconds = self._at - self._environment.monotonic()
@@ -60,9 +65,33 @@ class DeadlineSocket:
     def __init__(self, plain: socket.socket, deadline: Deadline, bytes_max: int) -> None:
         self._socket = plain
         self.deadline = deadline
-        self._bytes_left = bytes_max
+        self.opened_at = deadline.now()
+        self._bytes_max = self._bytes_left = bytes_max
+        self._file: io.BufferedReader | None = None
+        self._is_listening = True
         self.ended = False
         """Whether the other side has hung up, and somebody wanted to read on."""
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether any byte came since the connection was made or begun anew."""
+        return self._bytes_left < self._bytes_max
+
+    def begin_anew(self, deadline: Deadline) -> None:
+        """Another exchange on this connection: its own deadline, and its own limit of bytes."""
+        self.deadline, self._bytes_left = deadline, self._bytes_max
+
+    def is_silent(self) -> bool:
+        """Whether there is nothing to read: neither an end nor what nobody asked for."""
+        self._is_listening = False
+        try:
+            if self._file is not None and self._file.peek(1):
+                return False
+        finally:
+            self._is_listening = True
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return False
+        return not can_read(self._socket)
 
     def secure(self, context: ssl.SSLContext, name: str) -> None:
         """Go on under TLS, with whoever can show a certificate for this name."""
@@ -76,8 +105,10 @@ class DeadlineSocket:
             self._socket.settimeout(self.deadline.left())
             view = view[self._socket.send(view[:CHUNK_BYTES]) :]
 
-    def receive_into(self, buffer: memoryview) -> int:
+    def receive_into(self, buffer: memoryview) -> int | None:
         """Some bytes, in time; 0 at the end."""
+        if not self._is_listening:
+            return None
         if self._bytes_left <= 0:
             raise ResponseTooLong("the response is longer than the limit")
         self._socket.settimeout(self.deadline.left())
@@ -87,8 +118,10 @@ class DeadlineSocket:
         return got
 
     def makefile(self, _mode: str = "rb") -> io.BufferedReader:
-        """For `http.client` and `smtplib`, which read lines."""
-        return io.BufferedReader(_Raw(self), 8_192)
+        """For `http.client` and `smtplib`, which read lines. One for all responses: it may have read ahead."""
+        if self._file is None:
+            self._file = _LastingReader(_Raw(self), 8_192)
+        return self._file
 
     def close(self) -> None:
         """Hang up, without waiting for anything."""
@@ -102,8 +135,24 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
         return self._line.receive_into(memoryview(buffer))
+
+
+class _LastingReader(io.BufferedReader):
+    """Stays open when one response has ended: it is the connection's."""
+
+    def close(self) -> None:
+        pass
+
+
+def can_read(plain: socket.socket) -> bool:
+    """Whether a read would not wait."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(plain, select.POLLIN | select.POLLPRI)
+        return bool(poll.poll(0))
+    return bool(select.select([plain], [], [], 0)[0])
 
 
 def system_addresses(host: str, port: int) -> list[str]:

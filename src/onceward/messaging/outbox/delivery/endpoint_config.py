@@ -93,7 +93,7 @@ def _check(place: str, kind: str, options: dict[str, Any]) -> None:
     for field, value in options.items():
         if field not in fields and field in _ELSEWHERE:
             raise ConfigurationError(
-                f"{place} {field}: secrets do not belong into a configuration; name where they are with "
+                f"{place} {field}: secrets do not belong in a configuration file; say where they are with "
                 f"{_ELSEWHERE[field]}"
             )
         if field not in fields:

@@ -7,6 +7,8 @@ Delivery over HTTP: a POST that is signed, goes where it was checked to go, and 
     send      the payload's bytes, with id, time and signatures; no redirect is followed, no proxy asked
     read      the status; of the rest at most `answer_bytes_max`, and not for long
 
+Under a relay a connection whose response was read to its end is kept for the next message (`kept_connections.py`).
+
 Sockets and `http.client`'s reader of answers, because that is what can be held to an address, a moment and a number of
 bytes; clients with pools resolve names by themselves, and start their timeouts anew with every byte.
 """
@@ -27,6 +29,7 @@ from onceward.messaging.outbox.delivery.deadline_socket import (
     resolve_host,
     system_addresses,
 )
+from onceward.messaging.outbox.delivery.kept_connections import KeptConnections
 from onceward.messaging.outbox.delivery.validation import (
     UnsendableMessage,
     check_positive,
@@ -99,7 +102,7 @@ class HttpEndpoint:
             raise ConfigurationError(wrong)
         self._final = frozenset(final)
         if not all(isinstance(one, int) and 300 <= one <= 599 and one != 410 for one in self._final):
-            raise ConfigurationError("final has statuses from 300 to 599 in it; 410 has a meaning of its own")
+            raise ConfigurationError("final must contain statuses from 300 to 599; 410 has its own meaning")
         self._seconds = check_positive("seconds", seconds, SECONDS_MAX)
         self._connect_seconds = check_positive("connect_seconds", connect_seconds, SECONDS_MAX)
         self._payload_bytes_max = int(check_positive("payload_bytes_max", payload_bytes_max, 2**30))
@@ -111,6 +114,7 @@ class HttpEndpoint:
             )
         self._resolver = resolver
         self._environment = environment
+        self._kept = KeptConnections(environment)
 
     def __repr__(self) -> str:
         # Without the path and the query: some receivers have their secret there.
@@ -121,6 +125,14 @@ class HttpEndpoint:
         """How long a try may take: name, connection, TLS, sending and answer together."""
         return self._seconds
 
+    def hold_connections(self, many: int) -> None:
+        """Keep up to so many connections open between two messages, until `release_connections`. A relay does this."""
+        self._kept.hold(many)
+
+    def release_connections(self, many: int) -> None:
+        """Undo one `hold_connections`."""
+        self._kept.release(many)
+
     def deliver(self, message: Message) -> DeliveryOutcome:
         """Try once."""
         deadline = Deadline(self._environment, self._seconds)
@@ -128,8 +140,20 @@ class HttpEndpoint:
             request = self._request(message)
         except (OncewardError, UnsendableMessage) as error:
             return DeliveryRefused(f"this message cannot be sent: {error}")
-        stage = "address"
+        stage = "answer"
         try:
+            if (kept := self._kept.take()) is not None:
+                kept.begin_anew(deadline)
+                try:
+                    return self._exchange(kept, request, deadline)
+                except TimeoutError:
+                    raise
+                except (OSError, http.client.HTTPException):
+                    # Hung up while it was idle, as receivers do at any time. Should the message have arrived all the
+                    # same, then its receiver knows the id.
+                    if kept.has_heard:
+                        raise
+            stage = "address"
             found = resolve_host(self._resolver, self._target.host, self._target.port, deadline)
             addresses = check_addresses(found, self._inside)
             stage = "connection"
@@ -142,23 +166,33 @@ class HttpEndpoint:
                 if self._tls is not None:
                     line.secure(self._tls, self._target.host)
                 stage, line.deadline = "answer", deadline
-                return self._exchange(line, request, deadline)
-            finally:
+            except BaseException:
                 line.close()
+                raise
+            return self._exchange(line, request, deadline)
         except TargetRefused as error:
             return DeliveryFailed(f"{error}; nothing was sent")
         except (OSError, ValueError, http.client.HTTPException) as error:
             return DeliveryFailed(_failure_reason(error, stage))
 
     def _exchange(self, line: DeadlineSocket, request: bytes, deadline: Deadline) -> DeliveryOutcome:
-        whole = True
+        """Send and read, and then keep the connection or close it."""
+        whole, is_reusable = True, False
         try:
-            line.sendall(request)
-        except (BrokenPipeError, ConnectionResetError):
-            whole = False  # Some answer 413 and hang up before they have read everything; that answer is worth reading.
-        answer = _read_response(line, deadline)
+            try:
+                line.sendall(request)
+            except (BrokenPipeError, ConnectionResetError):
+                whole = False  # Some answer 413 and hang up before they have read all of it; that is worth reading.
+            answer, is_reusable = _read_response(line, deadline)
+        finally:
+            if is_reusable and whole and self._kept.keeps:
+                self._kept.give_back(line)
+            else:
+                line.close()
         if not whole and 200 <= answer.status < 300:
-            return DeliveryFailed(f"the receiver answered {answer.status} and hung up before it had the whole message")
+            return DeliveryFailed(
+                f"the receiver answered {answer.status} and closed the connection before it had the whole message"
+            )
         return outcome_of(answer, self._final, self._environment.wall_us())
 
     @property
@@ -184,7 +218,7 @@ class HttpEndpoint:
             "Host": self._authority,
             "User-Agent": "onceward",
             "Accept": "*/*",
-            "Connection": "close",
+            "Connection": "" if self._kept.keeps else "close",
             "Content-Length": str(len(message.payload)),
             **content,
         }
@@ -204,8 +238,8 @@ class _Stream:
         return self._file
 
 
-def _read_response(line: DeadlineSocket, deadline: Deadline) -> WebhookResponse:
-    """The first answer that is one; of its body, what comes soon."""
+def _read_response(line: DeadlineSocket, deadline: Deadline) -> tuple[WebhookResponse, bool]:
+    """The first answer that is one; of its body, what comes soon; and whether the connection can be used again."""
     stream = _Stream(line)
     for _ in range(INTERIM_MAX):
         response = http.client.HTTPResponse(stream, method="POST")  # type: ignore[arg-type]
@@ -215,19 +249,20 @@ def _read_response(line: DeadlineSocket, deadline: Deadline) -> WebhookResponse:
         if 100 <= response.status < 200 and response.status != 101:
             response.fp = None  # type: ignore[assignment] # Else its end would be the end of the line's file.
             continue
-        body = b""
+        body, is_reusable = b"", False
         try:
             line.deadline = deadline.sooner(DRAIN_SECONDS)
             body = response.read(PROBLEM_BYTES)
             while response.read(PROBLEM_BYTES):
                 pass
+            is_reusable = response.status != 101 and not response.will_close and not line.ended
         except (OSError, ValueError, http.client.HTTPException):
             pass  # The status is known: what becomes of the rest changes nothing.
         finally:
             headers = response.getheaders()
             response.close()
-        return WebhookResponse(response.status, headers, body)
-    raise http.client.HTTPException("too many answers before the answer")
+        return WebhookResponse(response.status, headers, body), is_reusable
+    raise http.client.HTTPException("too many interim responses")
 
 
 def _failure_reason(error: Exception, stage: str) -> str:
@@ -238,11 +273,11 @@ def _failure_reason(error: Exception, stage: str) -> str:
     if stage == "address":
         return "the receiver's name cannot be resolved"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the receiver's certificate is not right: {error.verify_message}"
+        return f"the receiver's certificate is not valid: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or type(error).__name__}){after}"
     if isinstance(error, http.client.RemoteDisconnected):
-        return f"the receiver hung up without an answer{after}"
+        return f"the receiver closed the connection without an answer{after}"
     if isinstance(error, OSError):
         return f"{'the connection failed' if stage == 'connection' else 'no whole answer'} ({_errno(error)}){after}"
     return f"the receiver's answer is not HTTP ({type(error).__name__}){after}"
@@ -256,10 +291,10 @@ def _secrets(given: Iterable[Secret | str], form: StandardWebhooks | PacSpace, *
     found = tuple(read_secrets_of(given, form.secret))
     if not found and not unsigned:
         raise ConfigurationError(
-            "a webhook needs a secret, so that its receiver can tell who sent it: secrets=[...]; or speak unsigned=True"
+            "a webhook needs a secret, so that its receiver can tell who sent it: secrets=[...]; or set unsigned=True"
         )
     if found and unsigned:
-        raise ConfigurationError("unsigned and secrets do not go together")
+        raise ConfigurationError("unsigned and secrets cannot be combined")
     if len(found) > SIGNATURES_MAX:
         raise ConfigurationError(f"receivers try {SIGNATURES_MAX} signatures at most; two secrets are enough to rotate")
     return tuple(check_signing_secrets(list(found)))

@@ -81,7 +81,7 @@ def mail_of(message: Message, sender: str) -> Mail:
         raise UnsendableMessage("its payload cannot be written as a mail") from None
     if _BARE.search(content):
         # Servers differ in what they take for the end of a line, and so for the end of a mail.
-        raise UnsendableMessage("its payload has a line end, or a NUL, in it that mail does not have")
+        raise UnsendableMessage("its payload has a line end, or a NUL, that mail does not allow")
     recipients = list(dict.fromkeys(recipients))
     if not 1 <= len(recipients) <= RECIPIENTS_MAX:
         raise UnsendableMessage(f"a mail has 1 to {RECIPIENTS_MAX} recipients; add a message for each group of them")
@@ -105,7 +105,7 @@ def _written(payload: bytes) -> tuple[AnyMail, list[str]]:
         fields = parse_json(payload)
     except RequestInvalid:
         raise UnsendableMessage(
-            'its payload is no JSON; write {"to": "...", "subject": "...", "text": "..."}'
+            'its payload is not JSON; write {"to": "...", "subject": "...", "text": "..."}'
         ) from None
     if not isinstance(fields, dict) or (unknown := fields.keys() - set(FIELDS)):
         named = f", and not {', '.join(sorted(unknown))[:100]!r}" if isinstance(fields, dict) else ""
@@ -142,9 +142,9 @@ def _addresses(name: str, value: Any) -> list[str]:
 def _text(fields: dict[str, Any], name: str, most: int | None, *, one_line: bool = False) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or (most is not None and len(value) > most):
-        raise UnsendableMessage(f"{name} is missing, is no text, or is too long")
+        raise UnsendableMessage(f"{name} is missing, not text, or too long")
     if one_line and any(not one.isprintable() for one in value):
-        raise UnsendableMessage(f"{name} is one line: what comes after its end would be taken for another header")
+        raise UnsendableMessage(f"{name} is one line: anything after a line end would be read as another header")
     return value
 
 

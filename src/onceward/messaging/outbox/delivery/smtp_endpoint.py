@@ -212,9 +212,9 @@ def _failure_reason(error: Exception, what: str) -> str:
     if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):  # smtplib wraps it.
         return f"{what}: no answer in time"
     if isinstance(error, smtplib.SMTPNotSupportedError):
-        return f"{what}: it does not offer STARTTLS, or no login that is known here; say tls = none if that is right"
+        return f"{what}: it does not offer STARTTLS, or no supported login; set tls = none if that is right"
     if isinstance(error, smtplib.SMTPResponseException):
         return f"{what}: it answered {error.smtp_code}{_enhanced(error.smtp_error)}"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"{what}: its certificate is not right: {error.verify_message}"
+        return f"{what}: its certificate is not valid: {error.verify_message}"
     return f"{what} ({getattr(error, 'strerror', None) or type(error).__name__})"

@@ -27,7 +27,7 @@ def header_problem(headers: Mapping[str, str]) -> str | None:
     """What is wrong with headers that somebody gave, if something is. Values are not repeated."""
     for name in headers:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            return "a header's name has characters that a header's name does not have"
+            return "the name of a header has characters that are not allowed"
         if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIXES):
             return f"the header {name} is written by the endpoint itself"
     return header_value_problem(headers)

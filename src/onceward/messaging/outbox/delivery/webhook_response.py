@@ -56,12 +56,12 @@ def outcome_of(response: WebhookResponse, final: frozenset[int], now_us: int) ->
     if 200 <= status < 300:
         return Delivered(str(status))
     if status == 410:
-        return EndpointGone("the receiver answered 410: it wants no more messages")
+        return EndpointGone("the receiver answered 410 Gone: it wants no more messages")
     if status in final:
-        return DeliveryRefused(f"the receiver answered {response.summary}, which is named as final")
+        return DeliveryRefused(f"the receiver answered {response.summary}, which is listed as final")
     hints = retry_hints(response.headers, limited=status == 429, now=_EPOCH + timedelta(microseconds=now_us))
     if hints.retry is False:
-        return DeliveryRefused(f"the receiver answered {response.summary}, and that it need not be tried again")
+        return DeliveryRefused(f"the receiver answered {response.summary}and said not to try again")
     wait = None if hints.wait is None else min(hints.wait, RETRY_AFTER_MAX)
     return DeliveryFailed(_failure_reason(response), wait)
 
@@ -69,11 +69,11 @@ def outcome_of(response: WebhookResponse, final: frozenset[int], now_us: int) ->
 def _failure_reason(response: WebhookResponse) -> str:
     reason = f"the receiver answered {response.summary}"
     if 300 <= response.status < 400:
-        return reason + ": redirects are not followed; give the endpoint the address where it leads to"
+        return reason + ": redirects are not followed; give the endpoint the address it leads to"
     if response.status in (401, 403):
         return reason + ": check that it has this endpoint's secret, and its clock"
     if response.status == 404:
         return reason + ": check the endpoint's path"
     if response.status == 413:
-        return reason + ": the message is larger than it takes"
+        return reason + ": the message is larger than it accepts"
     return reason
