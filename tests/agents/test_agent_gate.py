@@ -163,7 +163,7 @@ class TestWhatTheModelReads:
         told = colour.call(gate, CALL._replace(arguments={"order_id": "42", "amount": 7}), effects)
 
         assert told.code == "key_reused"
-        assert "one key stands for one request" in told.text
+        assert "a key stands for one request" in told.text
         assert effects.count == 1
 
     def test_an_open_breaker_has_its_own_words(self, colour: Colour, open_gate: OpenGate, effects: Effects) -> None:

@@ -188,7 +188,7 @@ class TestTheRunner:
         first, second = script.results()
 
         assert world.charged == ["42"]
-        assert "may have happened all the same" in first["content"]
+        assert "but may have happened" in first["content"]
         assert "may already have happened" in second["content"]
         assert first["is_error"]
         assert second["is_error"]

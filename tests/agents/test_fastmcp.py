@@ -141,7 +141,7 @@ def test_an_error_that_the_tool_tells_releases_and_a_crash_leaves_doubt(open_gat
                 assert (text_of(told), told.is_error, text_of(paid)) == ("no funds yet", True, "paid")
                 assert shop.effects == ["42"]
                 assert [code_of(failed), code_of(again)] == ["tool_failed", "in_doubt"]
-                assert "may have happened all the same" in text_of(failed)
+                assert "but may have happened" in text_of(failed)
                 assert "retry" not in text_of(failed) + text_of(again)
 
     run(work())

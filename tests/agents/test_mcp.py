@@ -205,7 +205,7 @@ class TestKeys:
                 shop = Shop(gate, require_key=True)
                 shop.server.tool()(another_tool("look", shop))
                 async with shop.client() as client:
-                    with pytest.raises(MCPError, match="came without a key") as refused:
+                    with pytest.raises(MCPError, match="has an effect and no key") as refused:
                         await client.call_tool("charge", FORTY_TWO)
 
                     assert shop.effects == []
@@ -347,7 +347,7 @@ class TestResults:
                     assert shop.effects == ["42"]
                     assert first.is_error
                     assert (first.meta or {})[CODE] == "tool_failed"
-                    assert "may have happened all the same" in text_of(first)
+                    assert "but may have happened" in text_of(first)
                     assert (second.meta or {})[CODE] == "in_doubt"
                     assert "may already have happened" in text_of(second)
                     assert "try again" not in text_of(first) + text_of(second)
@@ -661,7 +661,7 @@ class TestRuns:
             async with open_gate() as gate:
                 shop = Shop(gate, run=lambda ctx: None, require_key=True)
                 async with shop.client() as client:
-                    with pytest.raises(MCPError, match="without a key"):
+                    with pytest.raises(MCPError, match="and no key"):
                         await client.call_tool("charge", FORTY_TWO)
 
                     assert shop.effects == []

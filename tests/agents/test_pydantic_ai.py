@@ -312,7 +312,7 @@ class TestResults:
         run(world.agent(charge, turns=[]), None, message_history=first.all_messages()[:2])
 
         assert len(world.charges) == 1
-        assert "was done before, and its result was not kept" in str(world.told[-1].content)
+        assert "was done before, and its result was not stored" in str(world.told[-1].content)
 
 
 class TestControlFlow:
@@ -595,11 +595,11 @@ class TestDeclarations:
             run(world.agent(charge, turns=turns, kinds=kinds), conversation_id=f"c-{len(world.told)}")
 
         assert len(world.charges) == 1
-        assert "with other arguments" in world.told[-1].content
+        assert "different arguments" in world.told[-1].content
         assert world.told[-1].outcome == "failed"
 
     def test_a_run_without_a_name_is_refused(self, tmp_path: Path) -> None:
         """The name of a run is checked when the capability is made."""
         gate = AgentGate("memory://", scope="test:agents")
-        with pytest.raises(Exception, match="a run is named by a text"):
+        with pytest.raises(Exception, match="the name of a run is"):
             Onceward(gate, run="")

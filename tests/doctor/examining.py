@@ -37,7 +37,7 @@ def answers(
     """What is said of each box."""
     stated = settings or DoctorSettings()
     lint = lint_settings(None, folder)
-    code = read_code([folder], lint, lambda words: None, tests=True)
+    code = read_code([folder], lint, tests=True)
     code.effects = [one for one in code.effects if one.called not in stated.inside]
     sql = read_sql([folder], lint, tests=True)
     evidence = Evidence(code, sql, stated.answers, store, None, store is not None)

@@ -200,7 +200,7 @@ class TestDocument:
         """
         found = answers(write_documents(tmp_path))
 
-        assert found["errors-classified"].words == "3 retries: errors are told apart"
+        assert found["errors-classified"].words == "3 retries: errors are distinguished"
         assert found["exponential"].state is found["delay-cap"].state is BoxState.FILLED
         assert found["failure-threshold"].words == "opens after 5"
         assert found["open-fallback"].state is BoxState.FILLED

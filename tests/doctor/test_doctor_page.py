@@ -75,14 +75,11 @@ def test_a_browser_shows_it_light_dark_narrow_and_on_paper(tmp_path: Path) -> No
     seen: dict[str, str] = {}
     with browser() as chromium:
         for scheme, width in (("light", 1000), ("dark", 380)):
-            chromium._ask(
-                "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-            )
-            chromium._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            chromium.look(width, dark=scheme == "dark")
             chromium.open(file.as_uri())
             seen[scheme] = chromium.run("getComputedStyle(document.body).backgroundColor")
             assert chromium.run("document.documentElement.scrollWidth <= window.innerWidth")
-        chromium._ask("Emulation.setEmulatedMedia", media="print")
+        chromium.page.emulate_media(media="print")
         hidden = chromium.run(
             "[...document.querySelectorAll('details')].filter(one => getComputedStyle(one).display === 'none').length"
         )

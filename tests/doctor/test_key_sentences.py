@@ -15,7 +15,7 @@ from onceward.doctor.key_sentences import KeySentence, sentences_of_code
 
 def sentences(folder: Path) -> list[KeySentence]:
     """One for each key in a folder."""
-    code = read_code([folder], lint_settings(None, folder), lambda words: None, tests=True)
+    code = read_code([folder], lint_settings(None, folder), tests=True)
     return sentences_of_code(code.operations, code.keys)
 
 

@@ -48,7 +48,7 @@ def drill(nursery: Nursery, name: str, *, arguments: Any = None, watch: str = RO
     target = name if ":" in name else f"drilled_shop:{name}"
     given = ["order-{n}"] if arguments is None else arguments
     order = TargetOrder(target, given, watch_of(watch), **{"points": POINTS, **more})
-    return drill_target(order, nursery, lambda _: None)
+    return drill_target(order, nursery)
 
 
 def numbers_of(document: dict[str, Any]) -> dict[str, Any]:

@@ -289,7 +289,7 @@ class TestBadInput:
             (("sql", "samples.sql", "--database", "sqlite:///samples.sql"), 4, "Is it a SQLite database"),
             (("sql", "samples.sql", "--database", "postgresql://127.0.0.1:1/x"), 4, "cannot be read"),
             (("sql", "samples.sql", "--database", "sqlite:///a", "--schema", "b"), 2, "choose one of them"),
-            (("sql", "samples.sql", "--database", "sqlite:///a", "--dialect", "tsql"), 2, "does not fit"),
+            (("sql", "samples.sql", "--database", "sqlite:///a", "--dialect", "tsql"), 2, "does not match"),
             (("sql", "samples.sql", "--dialect", "mysql"), 2, "mysql"),
             (("sql", "samples.sql", "--intent", "send-twice"), 2, "send-twice"),
             (("sql", "samples.sql", "--select", "OW299"), 2, "there is no rule 'OW299'"),

@@ -125,9 +125,9 @@ def test_the_constraint_is_there_under_its_name_and_judges(subject: Subject, typ
     [
         (["constrain"], "constrain comes after add"),
         (["tighten"], "tighten comes after add"),
-        (["add", "constrain"], "not next to each other"),
-        (["constrain", "backfill"], "another order"),
-        (["add", "backfill", "constrain", "tighten"], "another order"),
+        (["add", "constrain"], "have gaps"),
+        (["constrain", "backfill"], "out of order"),
+        (["add", "backfill", "constrain", "tighten"], "out of order"),
     ],
 )
 def test_a_step_before_its_turn_is_refused(subject: Subject, typed: Any, steps: list[str], says: str) -> None:

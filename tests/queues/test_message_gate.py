@@ -430,7 +430,7 @@ class TestSetUp:
             (lambda: MessageKind(attempts=0), "1 or more"),
             (lambda: MessageKind(key="charge"), "no field"),
             (lambda: MessageGate(object(), scope="test:q"), "as a URL"),  # type: ignore[arg-type]
-            (lambda: MessageGate("memory://", scope="test:q", guarantee="blind"), "for each"),
+            (lambda: MessageGate("memory://", scope="test:q", guarantee="blind"), "declare each message"),
             (lambda: MessageGate("memory://", scope="test:q", messages={"a": "blind"}), "must be a MessageKind"),  # type: ignore[dict-item]
             (lambda: MessageGate("memory://", scope="test:q", attempts=0), "1 or more"),
             (lambda: MessageGate("memory://", scope="test:q", payload="all"), "payload is"),  # type: ignore[arg-type]

@@ -29,8 +29,8 @@ _CHECKPOINTER = "__pregel_checkpointer"
 _DURABILITY = "__pregel_durability"
 
 _NO_RUN = (
-    "{what} belongs to no run: this graph has no checkpointer, so after a crash nobody could tell a repeated call from "
-    "a new one, and nothing was run. Compile the graph with a checkpointer and a thread_id, name the run "
+    "{what} belongs to no run: this graph has no checkpointer, so after a crash a repeated call could not be "
+    "told from a new one. Nothing was run. Compile the graph with a checkpointer and a thread_id, name the run "
     "(run='order-42', or a function), or give the tool a key: Tool(key='charge:{{order_id}}')"
 )
 _NOT_SYNC = (

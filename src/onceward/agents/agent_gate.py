@@ -48,7 +48,7 @@ class AgentGate:
     """
     Tool calls go through once. `tools` says what each tool is; a tool of which nothing is said is blind.
 
-    `store` is a URL, and `scope` says whose calls these are, as for a `Gate`. Any option of an operation (`lease`,
+    `store` is a URL, and `scope` says the scope of these calls, as for a `Gate`. Any option of an operation (`lease`,
     `wait`, `retain`, ...) may be given as the default for all tools.
 
     With `journal`, every attempt is noted beside the records of a SQLite or PostgreSQL store, under the name of this
@@ -73,9 +73,11 @@ class AgentGate:
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(store, str):
-            raise ConfigurationError("an AgentGate takes its store as a URL, because it opens it for both colours")
+            raise ConfigurationError(
+                "an AgentGate takes its store as a URL, because it opens it for both blocking and async tools"
+            )
         if "guarantee" in options:
-            raise ConfigurationError("what a tool is, is said for each: tools={...}, and default= for the others")
+            raise ConfigurationError("declare each tool in tools={...}, and use default= for the others")
         self._environment = environment or REAL
         # A store in memory has a name here, because both colours must see the same one.
         self._url = f"{MEMORY}agent-{self._environment.random(8).hex()}" if store == MEMORY else store

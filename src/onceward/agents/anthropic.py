@@ -64,8 +64,8 @@ def _gated(gate: AgentGate, run: AgentRun, tool: Any) -> Any:
         return AsyncGatedTool(run, tool, known) if gate.tool(tool.name, known).gated else tool
     if isinstance(tool, BetaRunnableToolset | BetaAsyncRunnableToolset):
         raise ConfigurationError(
-            f"{type(tool).__name__} runs several actions for one call, and cannot be gated: a retry may repeat them. "
-            "If that is known, leave it out of gated(...): tools=[*gated(gate, run, tools, messages), toolset]"
+            f"{type(tool).__name__} runs several actions in one call and cannot be gated, so a retry may repeat "
+            "them. If you accept that, leave it out of gated(...): tools=[*gated(gate, run, tools, messages), toolset]"
         )
     return tool
 

@@ -20,7 +20,7 @@ from onceward.agents.tool_call import ToolCall
 from onceward.gate.operator_actions import digest_of_key
 from onceward.journal.call_attempt import error_name
 from onceward.journal.journal_base import RETAIN_SECONDS
-from onceward.journal.notes import CallDetails, CallOutcome, Note, NoteSubject, call_subject, run_subject
+from onceward.journal.notes import CallDetails, CallOutcome, CallSubject, JournalNote, run_subject
 from onceward.journal.views import prune_notes
 from onceward.runtime.environment import Environment
 
@@ -47,7 +47,7 @@ class RunNotes:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._ended = 0
 
-    def run_begun(self, run: str) -> list[Note]:
+    def run_begun(self, run: str) -> list[JournalNote]:
         """The note of a run that this process has not seen before."""
         if self._pid != os.getpid():
             self._begin()  # A forked process is another one.
@@ -60,12 +60,12 @@ class RunNotes:
                 self._seen.popitem(last=False)
         return [run_subject(self._environment, self.scope, run, self._worker, None).begun()]
 
-    def subject(self, call: ToolCall, digest: str | None) -> NoteSubject:
+    def subject(self, call: ToolCall, digest: str | None) -> CallSubject:
         """An attempt that begins now."""
         details = CallDetails(self.scope, self._worker, call.tool, call.run, call.turn, digest, call_id=call.id)
-        return call_subject(self._environment, details)
+        return CallSubject(self._environment, details)
 
-    def upkeep(self) -> list[Note]:
+    def upkeep(self) -> list[JournalNote]:
         """Now and then, what deletes a little of what is old."""
         with self._lock:
             self._ended += 1
@@ -80,9 +80,9 @@ class CallNotes:
 
     def __init__(self, notes: RunNotes, call: ToolCall, key: str) -> None:
         self._notes, self._call, self._key = notes, call, key
-        self._subject: NoteSubject | None = None
+        self._subject: CallSubject | None = None
 
-    def begun(self, operation: Operation, before: BaseException | None) -> list[Note]:
+    def begun(self, operation: Operation, before: BaseException | None) -> list[JournalNote]:
         """The tool is about to run; `before` is what it raised when it was run last, under the same claim."""
         made = self._notes.run_begun(self._call.run)
         if self._subject is not None:
@@ -90,13 +90,13 @@ class CallNotes:
         self._subject = self._notes.subject(self._call, operation.digest)
         return [*made, self._subject.begun()]
 
-    def returned(self, outcome: Outcome[object]) -> list[Note]:
+    def returned(self, outcome: Outcome[object]) -> list[JournalNote]:
         """The call came to a result, now or before."""
         if outcome.pending:
             return self._ended(CallOutcome.REFUSED, "in_flight")
         return self._ended(CallOutcome.REPLAYED if self._subject is None else CallOutcome.EXECUTED, None)
 
-    def raised(self, error: BaseException, attempt: ToolAttempt) -> list[Note]:
+    def raised(self, error: BaseException, attempt: ToolAttempt) -> list[JournalNote]:
         """The call came to an error."""
         name = error_name(error)
         if self._subject is None:
@@ -111,7 +111,7 @@ class CallNotes:
         paused = isinstance(error, (NotFinal, *attempt.framework.control_flow))
         return self._ended(CallOutcome.FAILED, f"{PAUSED}: {name}" if paused else name)
 
-    def _ended(self, how: CallOutcome, detail: str | None, error: BaseException | None = None) -> list[Note]:
+    def _ended(self, how: CallOutcome, detail: str | None, error: BaseException | None = None) -> list[JournalNote]:
         made = [] if self._subject is not None else self._notes.run_begun(self._call.run)
         subject = self._subject or self._notes.subject(self._call, self._digest(error))
         return [*made, subject.ended(how.value, detail), *self._notes.upkeep()]

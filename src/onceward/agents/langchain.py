@@ -136,7 +136,7 @@ class NodeGate:
         runtime = get_runtime()
         info = runtime.execution_info
         if info is None:
-            raise ConfigurationError("NodeGate.call belongs into a node or a task of a graph that is running")
+            raise ConfigurationError("NodeGate.call works only inside a node or task of a running graph")
         run = self._runs.named(runtime)
         if run is None:
             keyed = self._gate.tool(name, declared).key is not None  # Then the run is for people only.

@@ -112,8 +112,8 @@ class ServedCalls:
         scope = self._scope_of(call.context)
         if not isinstance(scope, str) or not scope:
             raise ConfigurationError(
-                "scope_of found no tenant for this call, so it was not made: return the tenant's scope, or refuse "
-                "callers without one before they come here"
+                "scope_of found no tenant for this call, so it was not made: return the tenant's scope, "
+                "or refuse callers without a tenant earlier"
             )
         found = self._gates.get(scope)
         if found is None:
@@ -146,7 +146,7 @@ class ServedCalls:
     def _refuse_if_demanded(self, call: ServedCall) -> None:
         if self._require_key:
             raise KeyMissing(
-                f"the call of {call.tool} was not made, because it has an effect and came without a key: send one in "
+                f"the call of {call.tool} was not made, because it has an effect and no key. Send a key in "
                 f"_meta[{KEY!r}], the same one whenever this call is repeated (onceward.agents.mcp.KeyedClient does)"
             )
 

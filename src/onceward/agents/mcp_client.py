@@ -128,7 +128,7 @@ class KeyedClient:
         environment: Environment | None = None,
     ) -> None:
         if attempts < 1:
-            raise ConfigurationError("attempts counts the first one, so it is at least 1")
+            raise ConfigurationError("attempts includes the first one, so it is at least 1")
         self._connect = None if isinstance(client, Client | ClientSession) else client
         self._client = client if isinstance(client, Client | ClientSession) else None
         self._connection: _Connection | None = None

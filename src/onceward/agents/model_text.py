@@ -17,23 +17,25 @@ _LOOK = "Check with {check} whether it happened"
 _LOOK_SOMEHOW = "Check by other means whether it happened"
 
 _TEXTS = {
-    "in_doubt": "'{tool}' may already have happened: an earlier attempt was interrupted, and its outcome is not known. "
-    "It was not run now, and it will not be run until somebody has decided. {look}, or report this to the user.",
+    "in_doubt": "'{tool}' may already have happened: an earlier attempt was interrupted, and its outcome is unknown. "
+    "It was not run now, and will not run until a person has decided. {look}, or report this to the user.",
     "store_forgot": "'{tool}' may already have happened: the record of an earlier attempt was lost. It was not run "
     "now. {look}, or report this to the user.",
-    "in_flight": "'{tool}' with these arguments is being done right now, by another worker. Nothing was started "
-    "anew. Go on with something else, or report that it is under way.",
-    "ownership_lost": "'{tool}' took longer than it may, and another worker has taken it over. It may have happened. "
+    "in_flight": "'{tool}' with these arguments is being done right now by another worker. Nothing new was "
+    "started. Continue with something else, or report that it is in progress.",
+    "ownership_lost": "'{tool}' took longer than allowed, and another worker has taken over. It may have happened. "
     "{look}, or report this to the user.",
-    "key_reused": "'{tool}' was asked for before under the same key and with other arguments, and one key stands for "
-    "one request. Nothing was done now. Look at what was done before; if it must be changed, report that to the user.",
-    "expired": "'{tool}' was done before, and its result is no longer kept. It was not done now. Look up its state.",
-    "not_replayable": "'{tool}' was done before, and its result was not kept. It was not done now. Look up its state.",
+    "key_reused": "'{tool}' was called before with the same key and different arguments, but a key stands "
+    "for one request. Nothing was done now. Look at what was done before; if it must be changed, report that to the "
+    "user.",
+    "expired": "'{tool}' was done before, and its result is no longer stored. It was not done now. Look up its state.",
+    "not_replayable": "'{tool}' was done before, and its result was not stored. It was not done now. Look up its "
+    "state.",
     "recorded_failure": "'{tool}' was tried before and failed ({error}). It was not run now.",
-    "circuit_open": "'{tool}' was not run: the service behind it is failing, and is left alone for a while. Nothing "
-    "was done. Go on without it, or report this to the user.",
-    "budget_exhausted": "'{tool}' was not run: too many calls of it have failed. Nothing was done. Go on without it, "
-    "or report this to the user.",
+    "circuit_open": "'{tool}' was not run: the service behind it is failing, and is not called for a while. Nothing "
+    "was done. Continue without it, or report this to the user.",
+    "budget_exhausted": "'{tool}' was not run: too many of its calls have failed. Nothing was done. Continue without "
+    "it, or report this to the user.",
     "deadline_exceeded": "'{tool}' was not run: there is no time left for it. Nothing was done. Report this to the "
     "user.",
     "spend_exhausted": "'{tool}' was not run: this work may spend no more ({error}). What was done before stands. "
@@ -43,16 +45,14 @@ _TEXTS = {
 """By the code of a refusal. A refusal with another code is a matter for the programmer, and is raised."""
 
 _FAILED_IN_DOUBT = (
-    "'{tool}' failed ({error}), and may have happened all the same. It will not be run until somebody has decided. "
+    "'{tool}' failed ({error}), but may have happened. It will not run until a person has decided. "
     "{look}, or report this to the user."
 )
-_FAILED_AND_UNKNOWN = (
-    "'{tool}' failed ({error}), and may have happened all the same. {look}, or report this to the user."
-)
+_FAILED_AND_UNKNOWN = "'{tool}' failed ({error}), but may have happened. {look}, or report this to the user."
 """Of what may run again, such as a repeatable tool: it is not in doubt, and nobody knows whether it took place."""
 _FAILED = "'{tool}' failed ({error}), and had no effect."
 _TIMED_OUT = (
-    "'{tool}' took longer than it may, and may have happened or happen yet ({error}). It was not ended. "
+    "'{tool}' took longer than allowed, and may have happened or still happen ({error}). It was not ended. "
     "{look}, or report this to the user."
 )
 _NOT_RUN = "'{tool}' was not run: {error}. Nothing was done."

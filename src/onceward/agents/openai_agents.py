@@ -129,7 +129,7 @@ def _checked_run(run: Any) -> Callable[[ToolContext[Any]], str]:
         return lambda context: check_run(run(context))
     if not isinstance(run, str) or not run:
         raise ConfigurationError(
-            "the OpenAI Agents SDK has no run that survives a crash: name it after the piece of work, as in "
+            "the OpenAI Agents SDK has no run that survives a crash: name the run after the piece of work, as in "
             "gated(gate, 'order-42', tools), or as a function: gated(gate, lambda ctx: ctx.context.order_id, tools)"
         )
     name = check_run(run)
@@ -188,8 +188,9 @@ class _Gating:
         """The tool behind the gate, if it is one that this process runs."""
         if isinstance(tool, _LOCAL):
             raise ConfigurationError(
-                f"{type(tool).__name__} runs here, and is no function tool: it cannot be gated, and a retry may repeat "
-                "it. If that is known, leave it out of gated(...): tools=[*gated(gate, run, tools), the_other]"
+                f"{type(tool).__name__} runs here but is not a function tool, so it cannot be gated, and a retry "
+                "may repeat it. If you accept that, leave it out of gated(...): tools=[*gated(gate, run, tools), "
+                "the_other]"
             )
         if not isinstance(tool, FunctionTool) or getattr(tool, "_is_agent_tool", False):
             return tool

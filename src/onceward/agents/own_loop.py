@@ -105,7 +105,7 @@ def _why_not(wanted: WantedCall, function: Callable[..., Any] | None) -> str | N
         return "there is no tool of this name"
     given = wanted.arguments
     if not isinstance(given, dict) and not wanted.free_text:
-        return "its arguments are no JSON object"
+        return "its arguments are not a JSON object"
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -76,13 +76,13 @@ class Spend:
         price = format_amount(amount)
         if why.too_many:
             text = (
-                f"{OPEN_MAX} calls under this cap are under way or in doubt, and no more may be; decide those in doubt "
-                "with `onceward records list --state in_doubt`"
+                f"{OPEN_MAX} calls under this cap are under way or in doubt, which is the limit; decide those "
+                "in doubt with `onceward records list --state in_doubt`"
             )
         else:
             text = (
                 f"{format_amount(_billionths(view.left))} {self.unit} are left of {view.limit}, and this call costs "
-                f"{price}; whoever set the limit can raise it"
+                f"{price}. Raise the limit to continue"
             )
         return SpendExhausted(text, left=str(view.left), price=price)
 
@@ -143,7 +143,7 @@ def actual_price(amount: Decimal | int | str) -> None:
     try:
         tag.tell(amount_of(amount, "the actual price"))
     except ConfigurationError as error:
-        _log.error("onceward: %s; the price that was reserved is settled", error)
+        _log.error("onceward: %s; the reserved price is charged", error)
 
 
 def tag_of(spend: Spend, scope: str, call: ToolCall, tool: Tool, operation: Operation) -> PriceTag:

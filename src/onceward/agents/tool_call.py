@@ -124,5 +124,5 @@ def number_in_history(answers: Iterable[Iterable[PastCall]], id: str | None) -> 
 def check_run(run: object) -> str:
     """The name of a run, if it can be one."""
     if not isinstance(run, str) or not run or len(run) > 1_000:
-        raise KeyInvalid("a run is named by a text of 1 to 1,000 characters: an order's id, a job's, a thread's")
+        raise KeyInvalid("the name of a run is 1 to 1,000 characters: the id of an order, a job or a thread")
     return run

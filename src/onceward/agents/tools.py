@@ -4,7 +4,7 @@ What a tool is: whether it has an effect, and what may be done when nobody knows
     read-only     has no effect; never gated
     repeatable    doing it twice is the same as doing it once
     atomic        writes rows, and settles in the same transaction (`current_operation()` has the means)
-    keyed         sends `current_operation().downstream_key(...)` to somebody who honours it
+    keyed         sends `current_operation().downstream_key(...)` to a system that honours it
     probed        has a probe, which can find out whether it took place
     blind         none of these: after a crash it is in doubt, and not run again
 
@@ -60,7 +60,7 @@ class Tool:
             raise ConfigurationError("Tool('probed') and probe=function go together: the probe finds out what happened")
         if self.price is not None and self.kind == READ_ONLY:
             raise ConfigurationError(
-                "a read-only tool never goes through the gate, so nobody would count its price; make it "
+                "a read-only tool never goes through the gate, so its price would not be counted; make it "
                 "Tool('repeatable', price=...)"
             )
         if "guarantee" in self.options:

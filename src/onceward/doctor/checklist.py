@@ -155,7 +155,7 @@ def _classified(evidence: Evidence) -> BoxAnswer:
         evidence,
         lambda one: one.classified,
         lack="every error is tried again: tell them apart, as Retry() does, or by the types that are caught",
-        good="errors are told apart",
+        good="errors are distinguished",
         cannot="it is not shown which errors are tried again: name them, or use Retry()",
     )
 

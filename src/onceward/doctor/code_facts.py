@@ -38,7 +38,7 @@ class RetryFact:
     library: str
     """`onceward`, another one's name, or empty: written by hand."""
     classified: bool | None = None
-    """Whether errors are told apart."""
+    """Whether errors are distinguished."""
     network: bool | None = None
     """Whether it tries again after what a network or a server does."""
     limited: bool | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,12 +27,11 @@ from onceward.lint.python.effects import effect_of
 from onceward.lint.python.names import PythonFile
 from onceward.lint.settings import LintSettings, find_settings, read_settings
 from onceward.lint.source_file import SourceFile
+from onceward.runtime.progress import Progress, silent
 
 ChosenFiles: TypeAlias = LintSettings
 """Which files are looked at, and which findings are wanted: the linter's settings, for the other files here."""
 
-PROGRESS_EVERY: Final = 500
-"""Files between two words about how far it is."""
 _UNREAD: Final = (CANNOT_PARSE, CANNOT_READ, TOO_LARGE)
 _KEY_COLUMN: Final = re.compile(r"\s*\w*(?:idem|dedup)\w* ")
 _TEXT_MAX: Final = 20_000
@@ -49,21 +48,18 @@ def lint_settings(config: Path | None, start: Path) -> LintSettings:
 
 
 def read_code(
-    paths: Iterable[Path], settings: LintSettings, tell: Callable[[str], None], *, tests: bool = False
+    paths: Iterable[Path], settings: LintSettings, progress: Progress = silent, *, tests: bool = False
 ) -> CodeFacts:
-    """What the Python files below some paths show. `tell` hears how far it is."""
+    """What the Python files below some paths show."""
     facts = CodeFacts()
 
     def check(source: SourceFile) -> list[Finding]:
-        facts.files += 1
-        if facts.files % PROGRESS_EVERY == 0:
-            tell(f"{facts.files:,} files read")
         findings = list(check_python(source))
         if not any(one.code in _UNREAD for one in findings):
             _collect(source, facts)
         return findings
 
-    report = lint_files(paths, settings, suffixes=(".py",), check=check, codes=CODES, tests=tests)
+    report = lint_files(paths, settings, suffixes=(".py",), check=check, codes=CODES, tests=tests, progress=progress)
     facts.files = report.files
     for finding in report.findings:
         place = CodePlace(finding.path, finding.line)

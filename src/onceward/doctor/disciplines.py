@@ -82,13 +82,13 @@ def _handled(evidence: Evidence) -> BoxAnswer:
         return trouble
     skipped = [place for place, kind in evidence.sql.inserts if kind in ("A", "C")]
     if skipped or evidence.code.guards:
-        return filled("the second row is skipped, and the caller is told", [*evidence.code.guards, *skipped])
+        return filled("the second row is skipped, and the caller knows", [*evidence.code.guards, *skipped])
     gated = [*(one.place for one in evidence.code.operations), *evidence.code.atomic]
     if gated:
-        return filled("a gate replays to whoever comes second", gated)
+        return filled("a gate replays to the second caller", gated)
     looks = evidence.code.found("OW131")
     if looks:
-        return empty("whoever comes second runs as well: claim the key first, and replay to the loser", looks)
+        return empty("the second caller runs as well: claim the key first, and replay to the other", looks)
     return idle("no rows of your own are written")
 
 

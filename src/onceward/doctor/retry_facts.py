@@ -1,5 +1,5 @@
 """
-How a project tries again: whether errors are told apart, when it ends, and how long it pauses.
+How a project tries again: whether errors are distinguished, when it ends, and how long it pauses.
 
 Each library has a function that knows its defaults; loops written by hand are read as they stand.
 """

@@ -68,7 +68,7 @@ def loop_fact(file: PythonFile, loop: ast.For | ast.AsyncFor | ast.While, place:
     paused = [leaf for call in pauses for argument in call.args for leaf in _behind(file, argument)]
     doubles = any(_doubles(one) for one in (*inside, *paused))
     classified = place.statuses_only or all(_is_classified(file, one) for one in place.handlers)
-    # Where errors are told apart, it matters which ones are named; `except Exception` takes them all.
+    # Where errors are distinguished, it matters which ones are named; `except Exception` takes them all.
     named = words - {"Exception"} if classified else words
     return RetryFact(
         CodePlace(file.source.path, loop.lineno),

@@ -16,6 +16,7 @@ from onceward.doctor.box import CodePlace
 from onceward.lint.file_search import find_files
 from onceward.lint.findings import CANNOT_PARSE, CANNOT_READ, TOO_LARGE, Finding
 from onceward.lint.sql.key_names import KeyNames
+from onceward.runtime.progress import Progress, silent
 
 if TYPE_CHECKING:
     from onceward.doctor.code_reader import ChosenFiles
@@ -53,7 +54,9 @@ class SqlFacts:
         return [place for code in codes for place in self.findings.get(code, ())]
 
 
-def read_sql(paths: Sequence[Path], settings: ChosenFiles, *, tests: bool = False) -> SqlFacts:
+def read_sql(
+    paths: Sequence[Path], settings: ChosenFiles, progress: Progress = silent, *, tests: bool = False
+) -> SqlFacts:
     """What the .sql files below some paths show: INSERTs by class, and migrations by their order."""
     facts = SqlFacts()
     files = [one for one in find_files(paths, (".sql",), settings.is_excluded, tests=tests) if one.suffix == ".sql"]
@@ -67,11 +70,11 @@ def read_sql(paths: Sequence[Path], settings: ChosenFiles, *, tests: bool = Fals
     from onceward.lint.sql.sql_lint import SqlOptions, lint_migration, lint_sql
 
     options = SqlOptions()
-    found = lint_sql(files, settings, options, SqlSchema(options.dialect), tests=True)
+    found = lint_sql(files, settings, options, SqlSchema(options.dialect), tests=True, progress=progress)
     _add(facts, found.report.findings)
     folders = [one for one in files if "migrat" in one.as_posix().lower()]
     if folders:
-        _add(facts, lint_migration(folders, settings, options, SqlSchema(options.dialect)).findings)
+        _add(facts, lint_migration(folders, settings, options, SqlSchema(options.dialect), progress).findings)
     facts.inserts = [(CodePlace(one.path, one.line), one.judged.kind.value) for one in found.inserts]
     facts.right = [(CodePlace(path, line), words) for path, line, words in found.right]
     return facts

@@ -5,7 +5,7 @@ The evidence bundle: what a drill came to, as one JSON document with a digest, a
     BLOCKED      one does not, or could not be run; the reasons say which and why
 
 `verify` takes nothing on trust: the digest is computed again, each proof is judged again from its numbers, and the
-verdict again from that. A digest is no signature: it shows that a bundle was edited, not who made it.
+verdict again from that. A digest is not a signature: it shows that a bundle was edited, not who made it.
 """
 
 from __future__ import annotations

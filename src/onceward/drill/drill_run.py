@@ -27,6 +27,7 @@ from onceward.drill.proofs import PROOFS
 from onceward.drill.proofs.environments import live_twin
 from onceward.drill.proofs.store_away import STORE_AWAY, cannot_be_cut
 from onceward.runtime.environment import REAL
+from onceward.runtime.progress import Progress, silent
 from onceward.stores import open_store
 from onceward.stores._store_kinds import kind_of, scheme_of
 
@@ -47,7 +48,7 @@ class DrillOrder(NamedTuple):
     guarded: bool = True
 
 
-def run_drill(order: DrillOrder, tell: Tell) -> dict[str, Any]:
+def run_drill(order: DrillOrder, tell: Tell, progress: Progress = silent) -> dict[str, Any]:
     """Run the proofs; the sealed document."""
     with (
         ending_politely(),
@@ -61,8 +62,8 @@ def run_drill(order: DrillOrder, tell: Tell) -> dict[str, Any]:
         left_out = {name: why for name in order.names if (why := why_left_out(PROOFS[name], url))}
         chosen = [PROOFS[name] for name in order.names if name not in left_out]
         entries = []
-        for number, proof in enumerate(chosen, 1):
-            tell(f"{number} of {len(chosen)}: {proof.name}")
+        for number, proof in enumerate(chosen):
+            progress(number / len(chosen), f"{number + 1} of {len(chosen)}: {proof.name}")
             entries.append(run_proof(proof, setting))
         document |= {
             "guard": "on" if order.guarded else "off",

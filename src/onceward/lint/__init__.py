@@ -3,7 +3,7 @@ The linter: hazards to read before the first duplicate, in Python files and in S
 
     findings = lint_files([Path("src")], LintSettings(), suffixes=(".py",), check=check_python)
 
-Nothing of what is read is run or imported. A rule has a code: OW1xx is about Python (`lint/python/`), OW2xx about SQL
+Nothing that is read is run or imported. A rule has a code: OW1xx is about Python (`lint/python/`), OW2xx about SQL
 (`lint/sql/`), OW9xx about the linter itself (a file that cannot be read, an ignore that ignores nothing).
 
 May import: `_core`, and a parser's library only in the file that calls it. Only `doctor/` and `cli/` import this

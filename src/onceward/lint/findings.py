@@ -111,7 +111,7 @@ LINTER_RULES: Final = (
         UNUSED_IGNORE,
         "unused-ignore",
         "an ignore that ignores nothing",
-        "It was right once, or never was. If it stays, it will hide the next hazard on its line. `--fix` removes it.",
+        "It may have been right once. If it stays, it will hide the next hazard on its line. `--fix` removes it.",
         "def total(prices):\n    return sum(prices)  # onceward: ignore[OW101] the key is kept\n",
         "def total(prices):\n    return sum(prices)\n",
         Severity.NOTE,
@@ -120,7 +120,7 @@ LINTER_RULES: Final = (
         BAD_IGNORE,
         "bad-ignore",
         "an ignore without a reason, without codes, or with an unknown code",
-        "An ignore is a statement that somebody looked, so it names what is ignored and says why: `# onceward:\n"
+        "An ignore says that someone has looked, so it names what is ignored and why: `# onceward:\n"
         "ignore[OW101] the key is stored before the first attempt`. One that does not is not obeyed.",
         "limit = 3  # onceward: ignore[OW101]\n",
         "limit = 3\n",

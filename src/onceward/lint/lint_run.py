@@ -14,6 +14,7 @@ from onceward.lint.findings import Finding
 from onceward.lint.ignores import HASH, apply_ignores, find_ignores
 from onceward.lint.settings import LintSettings
 from onceward.lint.source_file import SourceFile, read_source
+from onceward.runtime.progress import Progress, part_of, silent
 
 Check: TypeAlias = Callable[[SourceFile], Iterable[Finding]]
 
@@ -42,12 +43,15 @@ def lint_files(
     check: Check,
     codes: frozenset[str],
     tests: bool = True,
+    progress: Progress = silent,
 ) -> LintReport:
     """Look at every file with a check that looks for these codes, each file by itself; at tests only if wanted."""
     told: list[Finding] = []
     sources: dict[str, SourceFile] = {}
     files = 0
-    for path in find_files(paths, suffixes, settings.is_excluded, tests=tests):
+    chosen = list(find_files(paths, suffixes, settings.is_excluded, tests=tests))
+    for path in chosen:
+        part_of(progress, files, len(chosen), "files")
         files += 1
         source = read_source(path, path.as_posix())
         if isinstance(source, Finding):

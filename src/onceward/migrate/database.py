@@ -20,6 +20,8 @@ LOCK_SECONDS = 5.0
 PASSES = 3
 """How often the rows are walked through before tightening: writers that send no key yet always leave some behind."""
 COPY_BYTES_MAX = 1 << 30
+UNFINISHED_MAX = 20
+"""Tables that are listed as unfinished: nobody migrates more at once."""
 
 
 class Application(NamedTuple):
@@ -41,6 +43,14 @@ class Migrator(Protocol):
 
     def progress_of(self, table: Table) -> Progress:
         """How far the table has come."""
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """
+        Tables that have both columns and nothing that keeps a key from being used twice, each with its schema.
+
+        Their migration has not come to its end: it runs, waits for writers that send keys, or was killed. It is read
+        from the schema alone, whatever the tables hold.
+        """
 
     def apply(self, table: Table, wanted: Application, say: Say) -> int:
         """Do what is left, and say how it goes; the number of rows that got a key."""

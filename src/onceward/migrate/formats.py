@@ -34,7 +34,7 @@ LOCK_TIMEOUT = "5s"
 
 _SAYS = {
     MigrationStep.ADD: "Add both columns, nullable: the rows that are there have no key yet, and get no default.",
-    MigrationStep.BACKFILL: "Give every row without a key one that is made of its id. Running it again changes no row.",
+    MigrationStep.BACKFILL: "Give every row without a key one made from its id. Running it again changes no row.",
     MigrationStep.TIGHTEN: "Only now: no row without a key.",
     MigrationStep.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key is decoration.",
 }
@@ -77,7 +77,7 @@ def _sql(table: Table, request: Request) -> str:
     if table.dialect == "postgresql":
         lines.append(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';")
     if request.down:
-        lines += ["", "-- Takes the migration back. The keys are lost; every other column stays."]
+        lines += ["", "-- Undoes the migration. The keys are lost; every other column stays."]
         lines += [f"{statement};" for step in reversed(request.steps) for statement in statements.down(table, step)]
         return "\n".join([*lines, "", "COMMIT;"])
     if request.how == "application" and MigrationStep.BACKFILL in request.steps:

@@ -19,7 +19,7 @@ import psycopg
 
 from onceward._core.errors import StoreUnavailable
 from onceward.migrate import statements
-from onceward.migrate.database import PASSES, Application, Migrator
+from onceward.migrate.database import PASSES, UNFINISHED_MAX, Application, Migrator
 from onceward.migrate.hashing import LABEL, Hash, historical_key, postgres_expression
 from onceward.migrate.postgres_look import look, standing_of
 from onceward.migrate.reporting import Backfill, Say
@@ -39,6 +39,18 @@ from onceward.stores._postgres_url import parse
 
 _CHECKS_CLIENTS = 140_000
 _TRIES = 5
+_UNFINISHED = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+    AND c.relname NOT LIKE 'onceward\\_%%' AND pg_has_role(c.relowner, 'USAGE')
+    AND (SELECT count(*) FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attname = ANY (%(names)s::text[]) AND NOT a.attisdropped) = 2
+    AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+        AND i.indpred IS NULL AND %(names)s::text[] = ARRAY(SELECT a.attname::text FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey) ORDER BY a.attname::text COLLATE "C"))
+ORDER BY n.nspname, c.relname LIMIT %(limit)s
+"""
+"""Tables with both columns, and no index that keeps them from being there twice."""
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
@@ -65,7 +77,7 @@ def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresMigrator]:
     except psycopg.Error as error:
         raise StoreUnavailable(
             f"{target.name} went away, or refused a statement ({str(error).strip()}). What is done stays done, and "
-            "nothing of a step is half-done: run the same command again, and it goes on from there",
+            "no step is half-done: run the same command again, and it continues from there",
             retry_after_seconds=1.0,
         ) from error
 
@@ -89,11 +101,16 @@ class PostgresMigrator:
         added = len(standing.columns) == 2
         return Progress(added, added and not self._is_missing(table), standing.not_null, standing.constraint)
 
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Tables whose migration has not come to its end."""
+        rows = self._connection.execute(_UNFINISHED, {"names": sorted((WORKER, KEY)), "limit": UNFINISHED_MAX})
+        return [(schema, name) for schema, name in rows]
+
     def apply(self, table: Table, wanted: Application, say: Say) -> int:
         """Do what is left; the number of rows that got a key."""
         if wanted.how == "pgcrypto" and not table.digest_schema:
             raise MigrationRefused(
-                "pgcrypto is not enabled in this database. Let an administrator run CREATE EXTENSION pgcrypto, or "
+                "pgcrypto is not enabled in this database. Ask an administrator to run CREATE EXTENSION pgcrypto, or "
                 "choose --hash builtin or --hash application: the keys are the same"
             )
         with self._alone(table):
@@ -125,7 +142,8 @@ class PostgresMigrator:
                 REAL.sleep(0.1)
                 continue
             raise StoreUnavailable(
-                f"another `onceward migrate apply` is at work on {table.quoted}. Let it end, then run this again",
+                f"another `onceward migrate apply` is at work on {table.quoted}. Wait for it to end, then run this "
+                f"again",
                 retry_after_seconds=10.0,
             )
         try:

@@ -126,8 +126,8 @@ def _check_columns(connection: psycopg.Connection[Any], oid: int, typed: str) ->
             )
         if has_default:
             raise MigrationRefused(
-                f"{typed}.{column} has a default, and rows without a key would all get the same. Take the default away "
-                "first"
+                f"{typed}.{column} has a default, and rows without a key would all get the same. Remove the "
+                "default first"
             )
 
 

@@ -8,8 +8,22 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.progress import Progress, part_of
 
 Say: TypeAlias = Callable[[str], None]
+
+
+class SayAndDraw:
+    """A `Say` that has a line of progress besides: then nothing is said about how far it is, but drawn."""
+
+    def __init__(self, say: Say, progress: Progress) -> None:
+        self._say = say
+        self.progress = progress
+
+    def __call__(self, text: str) -> None:
+        """Say something that stays."""
+        self._say(text)
+
 
 _SECONDS_BETWEEN = 2.0
 
@@ -27,6 +41,9 @@ class Backfill:
     def add(self, rows: int) -> None:
         """So many rows more have a key, and are committed."""
         self.rows += rows
+        if isinstance(self._say, SayAndDraw):
+            part_of(self._say.progress, self.rows, self._total, "rows")
+            return
         now = self._environment.monotonic()
         if rows and now - self._said >= _SECONDS_BETWEEN:
             self._said = now

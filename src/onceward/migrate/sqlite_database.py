@@ -19,7 +19,7 @@ from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward.migrate import statements
-from onceward.migrate.database import PASSES, Application, Migrator
+from onceward.migrate.database import PASSES, UNFINISHED_MAX, Application, Migrator
 from onceward.migrate.hashing import LABEL, Hash, historical_key
 from onceward.migrate.reporting import Backfill, Say
 from onceward.migrate.table import (
@@ -38,6 +38,11 @@ from onceward.stores._sqlite_file import DRIVER_ERRORS, parse, translate_error
 
 _FUNCTION = "onceward_historical_key"
 _PAUSE_SECONDS_MAX = 0.1
+_UNFINISHED = f"""SELECT t.name FROM pragma_table_list AS t
+    WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'onceward\\_%' ESCAPE '\\'
+    AND (SELECT count(*) FROM pragma_table_info(t.name) AS c WHERE lower(c.name) IN ('{WORKER}', '{KEY}')) = 2
+    ORDER BY t.name"""
+"""Tables with both columns, besides our own."""
 
 
 @contextmanager
@@ -74,7 +79,7 @@ class SqliteMigrator:
         if schema:
             raise MigrationRefused("SQLite has no schemas: leave --schema out")
         if how == "pgcrypto":
-            raise MigrationRefused("pgcrypto is PostgreSQL's. Leave --hash out, or choose --hash application")
+            raise MigrationRefused("pgcrypto exists only in PostgreSQL. Leave --hash out, or choose --hash application")
         kinds = self._rows(
             "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND lower(name) = lower(?)", name
         )
@@ -115,8 +120,8 @@ class SqliteMigrator:
                 )
             if default is not None:
                 raise MigrationRefused(
-                    f"{name}.{column} has the default {default}, and rows without a key would all get the same. Take "
-                    "the default away first"
+                    f"{name}.{column} has the default {default}, and rows without a key would all get the same. Remove "
+                    "the default first"
                 )
 
     def _type_of_ids(self, name: str, id: str) -> str:
@@ -125,7 +130,7 @@ class SqliteMigrator:
         if len(kinds) > 1 or not set(kinds) <= {"integer", "text"}:
             raise MigrationRefused(
                 f"the ids of {name!r} must be all whole numbers or all texts, and there are: "
-                f"{', '.join(sorted(kinds))}. Mend those rows first"
+                f"{', '.join(sorted(kinds))}. Correct those rows first"
             )
         return kinds[0].upper() if kinds else "TEXT"
 
@@ -153,6 +158,19 @@ class SqliteMigrator:
             not columns and not self._rows(f"SELECT 1 FROM {table.quoted} WHERE {statements.MISSING} LIMIT 1"),
             set(statements.trigger_names(table)) <= names,
             table.constraint in names,
+        )
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Tables whose migration has not come to its end."""
+        return [("", name) for (name,) in self._rows(_UNFINISHED) if not self._is_unique(name)][:UNFINISHED_MAX]
+
+    def _is_unique(self, name: str) -> bool:
+        """Whether an index keeps worker and key from being there twice."""
+        indexes = self._rows('SELECT name FROM pragma_index_list(?) WHERE "unique" = 1 AND partial = 0', name)
+        return any(
+            {column.lower() for (column,) in self._rows("SELECT name FROM pragma_index_info(?)", index) if column}
+            == {WORKER, KEY}
+            for (index,) in indexes
         )
 
     def apply(self, table: Table, wanted: Application, say: Say) -> int:

@@ -120,12 +120,12 @@ def check_order(steps: Sequence[MigrationStep], progress: Progress) -> None:
     if not places or places != list(range(places[0], places[0] + len(places))):
         typed = ", ".join(step.value for step in steps) or "none"
         raise MigrationRefused(
-            f"these steps are in another order, or not next to each other: {typed}. The order is the safety property: "
+            f"these steps are out of order, or have gaps: {typed}. The order keeps the data safe: "
             f"{', '.join(step.value for step in STEPS)}"
         )
     for before in STEPS[: places[0]]:
         if not progress.is_done(before):
             raise MigrationRefused(
-                f"{steps[0].value} comes after {before.value}, which this table has not had yet. Generate "
+                f"{steps[0].value} comes after {before.value}, which has not been applied to this table. Generate "
                 f"{before.value} first, or leave --step out for the whole migration"
             )

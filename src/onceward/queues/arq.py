@@ -72,7 +72,7 @@ async def _ended(end: DeliveryEnd, ctx: dict[Any, Any]) -> Any:
         await ctx["redis"].decr(retry_key_prefix + ctx["job_id"])
         raise Retry(defer=end.delay) from end.error
     if end.end == "dead" and isinstance(end.error, Retry | RetryJob):
-        raise RuntimeError(f"job {ctx['job_id']} is given up: there is a dead letter of it") from end.error
+        raise RuntimeError(f"job {ctx['job_id']} was given up: it is kept as a dead letter") from end.error
     if end.error is not None:
         raise end.error
     return end.value

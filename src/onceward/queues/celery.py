@@ -120,7 +120,7 @@ def _check(task: Any, app: Any, gate: MessageGate) -> None:
         return
     if not task.acks_late or not task.reject_on_worker_lost:
         raise ConfigurationError(
-            f"the task {task.name} is acknowledged before it has run, so a worker that is killed loses it: set "
+            f"the task {task.name} is acknowledged before it runs, so it is lost if its worker is killed: set "
             "task_acks_late=True and task_reject_on_worker_lost=True in the app's configuration (or acks_late and "
             "reject_on_worker_lost on the task)"
         )

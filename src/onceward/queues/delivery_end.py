@@ -189,7 +189,9 @@ class MessageAttempt:
         own = isinstance(error, _NOT_ITS_FAULT) and not isinstance(error, KeyInvalid)
         if own or error.retry is RetryAdvice.SAME_KEY or isinstance(error, _NOT_NOW):
             level = logging.ERROR if own else logging.INFO
-            _log.log(level, "onceward: %s is put back: %s (record %s)", self.message.name, error, error.digest)
+            _log.log(
+                level, "onceward: %s goes back to the queue: %s (record %s)", self.message.name, error, error.digest
+            )
             return DeliveryEnd("later", error=error, delay=_asked(error))
         return DeliveryEnd("dead", error=error)
 

@@ -125,7 +125,7 @@ class OnceMiddleware(Middleware):  # type: ignore[misc]
 
 def _ended(end: DeliveryEnd, delivered: Any) -> Any:
     if end.end == "dead":
-        raise GivenUpMessage(f"{delivered.actor_name} is given up: there is a dead letter of it") from end.error
+        raise GivenUpMessage(f"{delivered.actor_name} was given up: it is kept as a dead letter") from end.error
     if end.end == "later":
         # To wait for another worker is no retry of the actor's: it is not counted.
         delivered.options["retries"] = delivered.options.get("retries", 0) - 1

@@ -74,7 +74,7 @@ class MessageKind:
         if "guarantee" in self.options:
             raise ConfigurationError("a message's kind is its guarantee: leave guarantee out of its options")
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in self.permanent):
-            raise ConfigurationError("permanent is a tuple of exception types that no further attempt will mend")
+            raise ConfigurationError("permanent is a tuple of exception types that a retry cannot fix")
         if self.attempts is not None:
             check_attempts(self.attempts)
         if self.key is not None:
@@ -101,7 +101,7 @@ BLIND: Final = MessageKind("blind")
 def check_attempts(attempts: object) -> int:
     """How often a message may be begun, if that can be one."""
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-        raise ConfigurationError("attempts is how often a message may be begun: a number, 1 or more")
+        raise ConfigurationError("attempts is how often a message may be started: a number, 1 or more")
     return attempts
 
 

@@ -68,7 +68,7 @@ class MessageGate:
         if not isinstance(store, str):
             raise ConfigurationError("a MessageGate takes its store as a URL, because each worker process opens it")
         if "guarantee" in options:
-            raise ConfigurationError("what a message is, is said for each: messages={...}, and default= for the others")
+            raise ConfigurationError("declare each message in messages={...}, and use default= for the others")
         for name, said in (messages or {}).items():
             if not isinstance(said, MessageKind):
                 raise ConfigurationError(f"messages[{name!r}] must be a MessageKind, such as MessageKind('blind')")
@@ -134,13 +134,14 @@ class MessageGate:
             name, seconds = redelivered_after
             raise ConfigurationError(
                 f"the lease is {terms.lease / SECOND:g} s, and a message is delivered again after {seconds:g} s "
-                f"({name}): set lease to less, or {name} to more, or it meets the lease of a worker that is gone"
+                f"({name}): lower lease, or raise {name}. Otherwise a redelivery finds the lease of a dead worker "
+                f"still running"
             )
         if ends_after is not None and terms.lease_max < ends_after[1] * SECOND:
             name, seconds = ends_after
             raise ConfigurationError(
-                f"work may go on for {seconds:g} s ({name}), and a claim holds for {terms.lease_max / SECOND:g} s in "
-                f"all: set lease_max to more, or {name} to less, or long work ends in doubt"
+                f"work may take {seconds:g} s ({name}), and a claim holds for {terms.lease_max / SECOND:g} s in "
+                f"all: raise lease_max, or lower {name}. Otherwise long work ends in doubt"
             )
 
     # --- for adapters ---

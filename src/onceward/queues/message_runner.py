@@ -71,9 +71,13 @@ class MessageRunner:
         try:
             letter = self.dead.put(stop, call)
         except OncewardError as error:
-            _log.error("onceward: the dead letter of %s could not be kept, so it is put back: %s", call.name, error)
+            _log.error(
+                "onceward: the dead letter of %s could not be stored, so it goes back to the queue: %s",
+                call.name,
+                error,
+            )
             return DeliveryEnd("later", error=error, delay=DELAY_SECONDS)
-        _log.error("onceward: %s is given up (%s): dead letter %s", call.name, stop.reason.value, letter.digest)
+        _log.error("onceward: %s was given up (%s): dead letter %s", call.name, stop.reason.value, letter.digest)
         return end._replace(letter=letter)
 
     def _terms_of(self, kind: MessageKind, queue: MessageQueue) -> Terms:

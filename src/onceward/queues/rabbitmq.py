@@ -82,7 +82,7 @@ class OnceConsumer:
         if end.end in ("done", "dead"):
             channel.basic_ack(tag)
         else:
-            _log.warning("onceward: %s comes again in %.1f s: %r", self._name, end.delay, end.error)
+            _log.warning("onceward: %s will be delivered again in %.1f s: %r", self._name, end.delay, end.error)
             # The message stays with this consumer, unacknowledged: if it dies, another gets it at once.
             channel.connection.call_later(end.delay, partial(_put_back, channel, tag))
 

@@ -55,7 +55,7 @@ class OncewardJob(Job):  # type: ignore[misc]
         if not self.number_of_retries and self.retries_left is None:
             _log.warning(
                 "onceward: job %s was enqueued without retry=Retry(...): if its worker is killed, RQ does not run it "
-                "again, and its record stays in doubt or free until somebody does",
+                "again, and its record stays in doubt, or free, until someone runs it again",
                 self.id,
             )
         args, kwargs = tuple(self.args), dict(self.kwargs)

@@ -5,8 +5,8 @@ One process of a race: claims keys of a store, or changes what stands there, and
 
 It opens the store (by its URL, or by a function), and prints `ready`. For each of the keys k0, k1, ... it waits for a
 line on its standard input, so that all of them start together, claims the key, and prints `done`. In the end it prints
-one line of JSON: the keys it won, and whom it saw standing at each key. To change, it first reads what stands at each
-key; then it settles all of them, each from the version it read.
+one line of JSON: the keys it won, and which version it saw standing at each key. To change, it first reads what stands
+at each key; then it settles all of them, each from the version it read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def race(scope: str, keys: int, name: str, *, changes: bool) -> Steps:
         writes = []
         for claim in claims:
             held = yield partial(_load, claim.id)
-            writes.append((settled(held, result=name.encode(), operation=name), held.version))
+            writes.append((settled(held, result=name.encode()), held.version))
     print("ready", flush=True)
     won: list[str] = []
     seen: dict[str, str] = {}
@@ -57,7 +57,7 @@ def race(scope: str, keys: int, name: str, *, changes: bool) -> Steps:
         sys.stdin.readline()
         standing = yield partial(_put, write, expect)
         won += [write.key] if standing.landed else []
-        seen |= {write.key: standing.record.operation} if standing.record is not None else {}
+        seen |= {write.key: standing.record.version.hex()} if standing.record is not None else {}
         print("done", flush=True)
     yield lambda store: store.close()
     print(json.dumps({"won": won, "seen": seen}))

@@ -27,7 +27,7 @@ JSON = st.recursive(
 
 UNCLEAR = {
     "a member twice": b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}',
-    "other letters": b'{"jsonrpc":"2.0","id":1,"Method":"tools/call"}',
+    "different capitals": b'{"jsonrpc":"2.0","id":1,"Method":"tools/call"}',
     "a letter that folds": '{"jsonrpc":"2.0","id":1,"method":"tools/call","param\u017f":{}}'.encode(),
     "a trailing comma": b'{"jsonrpc":"2.0","id":1,"method":"tools/call",}',
     "two values": b'{"id":1,"method":"ping"} {"id":1,"method":"tools/call"}',

@@ -274,7 +274,7 @@ async def test_a_server_that_ends_before_it_answers_leaves_doubt() -> None:
     assert first.server.effects + second.server.effects == ["charge"]
     told = first.client.results()[1]
     assert told["isError"] is True
-    assert "may have happened all the same" in told["content"][0]["text"]
+    assert "but may have happened" in told["content"][0]["text"]
     assert "may already have happened" in second.client.results()[2]["content"][0]["text"]
 
 

@@ -67,7 +67,7 @@ def test_the_same_in_json(tmp_path: Path) -> None:
         ("[tools.x]\nlease = 100_000", "tools.x: a lease is between"),
         ("[tools.x]\nerrors = 'maybe'", "tools.x: errors is one of release, doubt"),
         ("[tools.x]\nkind = 'read-only'\nkey = 'a'", "tools.x: a read-only tool is never gated"),
-        ("[others]\nkey = 'a:{b}'", "others has no key"),
+        ("[others]\nkey = 'a:{b}'", "others cannot have a key"),
         ("tools = 1", "tools has a table for each tool"),
         ("[tools]\nx = 1", "tools.x must be a table of kind, key"),
         ("[[[", "is not TOML"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from reference_api import serving
 
-from onceward.cli import main
+from onceward.cli import main, progress
 from onceward.testing.http_suite import CHECKS, PROFILES
 
 TARGET = """
@@ -204,6 +204,8 @@ def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypat
     """
     with serving() as (url, _):
         _, _, quiet = run(capsys, f"{url}/orders", "--only", "first-unmarked")
+        for name in ("AFTER_SECONDS", "EVERY_SECONDS"):  # Otherwise only what takes longer than two seconds.
+            monkeypatch.setattr(progress, name, 0.0)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
         _, _, lively = run(capsys, f"{url}/orders", "--only", "first-unmarked")
 

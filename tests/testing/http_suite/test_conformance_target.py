@@ -25,7 +25,7 @@ URL = {"url": "http://localhost:8000/orders"}
         (URL | {"method": "GET /"}, "no method"),
         (URL | {"unique": "id"}, "JSON pointer such as /id"),
         (URL | {"other_path": "refunds"}, "begins with /"),
-        (URL | {"well_known": "/a b"}, "no blanks"),
+        (URL | {"well_known": "/a b"}, "no spaces"),
         (URL | {"timeout": 0}, "from 0.1 to 300"),
         (URL | {"timeout": float("nan")}, "from 0.1 to 300"),
         (URL | {"timeout": True}, "timeout of the target"),

@@ -63,14 +63,14 @@ class CallJudge:
         """What becomes of a `tools/call`; None if it may pass."""
         params = call_params(message)
         if params is None:
-            return Refused(INVALID_PARAMS, "its params have no name, or can be read in two ways: nothing was run")
+            return Refused(INVALID_PARAMS, "its params have no name, or are ambiguous: nothing was run")
         name = params["name"]
         declared = self._declared.get(name)
         tool = self._gate.tool(name, declared)
         if not tool.gated or params.get("inputResponses"):
             return None
         if not isinstance(id := message.id, int | str):
-            return Refused(INVALID_REQUEST, "a call needs an id, a text or a whole number: nothing was run")
+            return Refused(INVALID_REQUEST, "a call needs an id, which is text or a whole number: nothing was run")
         try:
             parse_json(message.raw("params"))
         except RequestInvalid as error:
@@ -80,7 +80,7 @@ class CallJudge:
             return Refused(INVALID_PARAMS, "arguments and _meta are objects: nothing was run")
         key = (meta or {}).get(KEY)
         if key is not None and not isinstance(key, str):
-            return Refused(INVALID_PARAMS, f"_meta[{KEY!r}] is a text: nothing was run")
+            return Refused(INVALID_PARAMS, f"_meta[{KEY!r}] must be text: nothing was run")
         if key is None and tool.key is None and self._run is None:
             return Refused(
                 INVALID_PARAMS,

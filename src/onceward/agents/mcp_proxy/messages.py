@@ -133,7 +133,7 @@ def _batch(text: str) -> tuple[list[RpcMessage], int]:
         return messages, at + 1
     while True:
         if text[at : at + 1] != "{":
-            raise Unclear("a batch has something else than messages in it")
+            raise Unclear("a batch contains something other than messages")
         message, at = _message(text, at)
         messages.append(message)
         at = _after_blanks(text, at)
@@ -147,7 +147,7 @@ def _batch(text: str) -> tuple[list[RpcMessage], int]:
 def _message(text: str, start: int) -> tuple[RpcMessage, int]:
     found, end = members_at(text, start)
     if not _is_clear((one.name for one in found), _ENVELOPE):
-        raise Unclear("a member of the message is there twice, or in other letters")
+        raise Unclear("a member of the message occurs twice, or with different capitals")
     moved = (one._replace(start=one.start - start, end=one.end - start) for one in found)
     return RpcMessage(text[start:end], {one.name: one for one in moved}), end
 

@@ -92,7 +92,7 @@ class McpProxy:
             if not line.strip() or not may_hold_a_call(line):
                 await self._pass(line, ())
                 return
-            await self._refuse_line(some_id(line), f"this line can be read in two ways ({why})")
+            await self._refuse_line(some_id(line), f"this line is ambiguous ({why})")
             return
         judged = [(message, self._judged(message)) for message in read.messages]
         if all(verdict is None for _, verdict in judged):
@@ -103,7 +103,7 @@ class McpProxy:
 
     def _judged(self, message: RpcMessage) -> HeldBack | Refused | None:
         if message.is_request and self._is_open(message.id):
-            return Refused(answers.INVALID_REQUEST, "a request with this id has no answer yet: give this one another")
+            return Refused(answers.INVALID_REQUEST, "another request with this id has no answer yet: use another id")
         if message.method == CALL:
             return self._judge.judge(message)
         if message.method == _CANCELLED and self._is_held(_cancelled_id(message)):
@@ -146,7 +146,7 @@ class McpProxy:
             self.lost((one.id for one in messages if one.is_request and one.id is not None), error)
 
     async def _refuse_line(self, id: str, why: str) -> None:
-        reason = f"{why}: nothing of it was passed on"
+        reason = f"{why}: nothing was passed on"
         self._note(f"refused: {reason}")
         await self._client.write(answers.refusal(id, answers.INVALID_REQUEST, reason) + b"\n")
 
@@ -212,7 +212,7 @@ class McpProxy:
     async def _ask(self, held: HeldBack) -> Received:
         """Let the server see a call, and wait for its answer."""
         if held.id in self._waiting or held.id in self._passing:
-            raise NotSent("another request has this id by now")
+            raise NotSent("another request now has this id")
         future = self._waiting[held.id] = asyncio.get_running_loop().create_future()
         try:
             await self._server.send(held.message.bytes + b"\n", (held.message,))
@@ -229,7 +229,7 @@ class McpProxy:
             for call in calls:
                 await self._judge.delivered(call)
         except OncewardError as error:  # Then the next equal call is given this answer: safe, and to be known.
-            self._note(f"it could not be noted that an answer was delivered: {error}")
+            self._note(f"the delivery of an answer could not be recorded: {error}")
 
     def _client_has_spoken(self) -> None:
         if self._followed:

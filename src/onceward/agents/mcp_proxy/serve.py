@@ -83,7 +83,7 @@ def _failure(down: asyncio.Task[None], note: Callable[[str], None]) -> bool:
         return False
     if not isinstance(error, LineTooLong):
         raise error
-    note(f"{error}: the server is ended, because what is in it cannot be known")
+    note(f"{error}: the server is stopped, because its state is unknown")
     return True
 
 

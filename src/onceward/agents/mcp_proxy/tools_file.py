@@ -75,7 +75,7 @@ def _tools_of(document: Any) -> ServerTools:
     tools = {name: _tool(table, f"tools.{name}") for name, table in said.items()}
     others = _tool(tables.get("others", {}), "others")
     if others[0].key is not None:
-        raise ConfigurationError("others has no key: a template is about the arguments of one tool")
+        raise ConfigurationError("others cannot have a key: a template uses the arguments of one tool")
     doubtful = frozenset(name for name, (_, doubts) in tools.items() if doubts)
     return ServerTools({name: tool for name, (tool, _) in tools.items()}, others[0], doubtful, others[1])
 
@@ -86,7 +86,7 @@ def _tool(table: Any, place: str) -> tuple[Tool, bool]:
     kind = said.get("kind", "blind")
     if kind in ("atomic", "probed"):
         raise ConfigurationError(
-            f"{place}: kind {kind!r} needs code inside the server (onceward.agents.mcp has it); a proxy can have "
+            f"{place}: kind {kind!r} needs code inside the server (see onceward.agents.mcp); a proxy supports "
             f"{', '.join(_KINDS)}"
         )
     if kind not in _KINDS:
@@ -97,7 +97,7 @@ def _tool(table: Any, place: str) -> tuple[Tool, bool]:
     if said.get("errors", "release") not in _ERRORS:
         raise ConfigurationError(f"{place}: errors is one of {', '.join(_ERRORS)}")
     if kind == "read-only" and said.keys() - {"kind"}:
-        raise ConfigurationError(f"{place}: a read-only tool is never gated, so nothing else can be said about it")
+        raise ConfigurationError(f"{place}: a read-only tool is never gated, so it takes no other settings")
     for name in _DURATIONS:
         if name in said and (isinstance(said[name], bool) or not isinstance(said[name], int | float)):
             raise ConfigurationError(f"{place}: {name} is a number of seconds")

@@ -40,6 +40,6 @@ CHANGED_BODY = Proof(
     claims=(
         ONE_EFFECT,
         Claim("the changed request is refused", lambda n: n["refused"] == 1),
-        Claim("the unchanged ones hear the first answer", lambda n: n["firstAnswers"] == n["sent"] - 1 == 2),
+        Claim("the unchanged ones get the first answer", lambda n: n["firstAnswers"] == n["sent"] - 1 == 2),
     ),
 )

@@ -55,6 +55,9 @@ CLOCK_JUMP = Proof(
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("after each jump it is told, or refused", lambda n: n["notRunAgain"] == n["jumps"] == len(HOURS) - 1),
+        Claim(
+            "after each jump it gets the answer, or is refused",
+            lambda n: n["notRunAgain"] == n["jumps"] == len(HOURS) - 1,
+        ),
     ),
 )

@@ -34,7 +34,7 @@ def _run(bench: Bench) -> Numbers:
 
 EXPIRY = Proof(
     name="expiry",
-    shows="a retry within the retention is told the answer; one after it is refused, and does not run again",
+    shows="a retry within the retention gets the answer; one after it is refused, and does not run again",
     without="the tombstone (after_expiry='run')",
     run=_run,
     claims=(

@@ -54,12 +54,12 @@ def _run(bench: Bench) -> Numbers:
 
 IN_FLIGHT = Proof(
     name="in-flight",
-    shows="a duplicate that arrives while the first is running is refused, or waits and hears the same answer",
+    shows="a duplicate that arrives while the first is running is refused, or waits and gets the same answer",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("whoever does not wait is refused", lambda n: n["refused"] == 1),
-        Claim("whoever waits hears the first one's answer", lambda n: n["answers"] == 1),
+        Claim("a caller that does not wait is refused", lambda n: n["refused"] == 1),
+        Claim("a caller that waits gets the first one's answer", lambda n: n["answers"] == 1),
     ),
 )

@@ -99,7 +99,7 @@ def _boundaries(bench: Bench, task: dict[str, Any]) -> list[Boundary]:
     """The boundaries that a run goes through which is left alone, in an order that the seed chooses."""
     [end] = bench.nursery.run([task])
     if not end.report or "hits" not in end.report:
-        raise DrillBroken(f"a sender that nobody killed came to nothing: {end.report or end.output}")
+        raise DrillBroken(f"a sender that was not killed ended without a result: {end.report or end.output}")
     seen: Counter[str] = Counter()
     places = []
     for name in end.report["hits"]:

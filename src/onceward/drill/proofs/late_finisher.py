@@ -48,7 +48,7 @@ LATE_FINISHER = Proof(
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("the late one hears the winner's answer", lambda n: n["lateWasTold"] == 1),
+        Claim("the late one gets the winner's answer", lambda n: n["lateWasTold"] == 1),
         Claim("it writes nothing", lambda n: n["fenceMoved"] == 0 and n["sameAfterwards"] == 1),
     ),
     needs=frozenset({PROCESSES, FORK}),

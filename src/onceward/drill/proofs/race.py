@@ -35,13 +35,13 @@ def _run(bench: Bench) -> Numbers:
 
 RACE = Proof(
     name="race",
-    shows="fifty racers send the same operation at once: one effect, and everybody hears the same answer",
+    shows="fifty racers send the same operation at once: one effect, and everyone gets the same answer",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("every racer has an answer", lambda n: n["answered"] == n["racers"] >= 2),
         Claim("all answers are equal", lambda n: n["answers"] == 1),
-        Claim("one ran it, the others were told", lambda n: n["replayed"] == n["racers"] - 1),
+        Claim("one ran it, the others got its answer", lambda n: n["replayed"] == n["racers"] - 1),
     ),
 )

@@ -156,19 +156,19 @@ def cannot_be_cut(url: str) -> str:
     if scheme_of(url) == "redis":
         return "" if "cluster=1" not in url else "a Cluster is several servers, and one proxy stands before one"
     if scheme_of(url) == "rediss":
-        return "its certificate names the server, and not a proxy of ours"
+        return "its certificate names the server, not the proxy"
     return "nobody knows how the line to such a store is cut"
 
 
 STORE_AWAY = Proof(
     name="store-away",
-    shows="the store is away before an operation and in its middle: the callers are told, and retries have one effect",
+    shows="the store is away before and during an operation: callers get an error, and retries have one effect",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("both callers are told that the store is away", lambda n: n["toldAway"] == 2),
-        Claim("nothing begins while it is away", lambda n: n["effectsWhileAway"] == 0),
+        Claim("both callers get an error", lambda n: n["toldAway"] == 2),
+        Claim("nothing starts while the store is unreachable", lambda n: n["effectsWhileAway"] == 0),
         Claim("once it is back, both have their answer", lambda n: n["answers"] == 2),
     ),
     needs=frozenset({PROCESSES}),

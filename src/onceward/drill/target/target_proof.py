@@ -33,9 +33,9 @@ def _word(tried: dict[str, Any], one: int) -> str:
     if tried["effects"] > one:
         return "DOUBLES"
     if tried["inDoubt"]:
-        return "in doubt: asks somebody"
+        return "in doubt: a person decides"
     if tried["effects"] < one:
-        return "held: nobody can tell that its holder died, and its lease runs on" if tried["held"] else "LOST"
+        return "held: its holder may still be alive, and its lease is running" if tried["held"] else "LOST"
     return "" if tried.get("killed", 1) else "not reached this time"
 
 

@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward.drill.bundle import sealed
-from onceward.drill.drill_run import Tell, ending_politely, heading
+from onceward.drill.drill_run import ending_politely, heading
 from onceward.drill.nursery import ChildEnd, DrillBroken, Nursery, NurseryKeeper
 from onceward.drill.target.target_child import EVENTS_MAX
 from onceward.drill.target.target_proof import TARGET
 from onceward.drill.target.watches import EffectWatch
 from onceward.runtime.environment import REAL, SeededRandom
+from onceward.runtime.progress import Progress, silent
 
 FRESH = "{n}"
 """In the arguments: a fresh number for each operation."""
@@ -64,19 +65,19 @@ class KillPlace(NamedTuple):
     task: dict[str, Any]
 
 
-def run_target(order: TargetOrder, tell: Tell) -> dict[str, Any]:
+def run_target(order: TargetOrder, progress: Progress = silent) -> dict[str, Any]:
     """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
     if not hasattr(os, "fork"):
         raise ConfigurationError("a function is drilled where processes can be forked and killed: Linux or macOS")
     with ending_politely(), closing(NurseryKeeper()) as nurseries:
-        return drill_target(order, nurseries.get(), tell)
+        return drill_target(order, nurseries.get(), progress)
 
 
-def drill_target(order: TargetOrder, nursery: Nursery, tell: Tell) -> dict[str, Any]:
+def drill_target(order: TargetOrder, nursery: Nursery, progress: Progress = silent) -> dict[str, Any]:
     """The same, with processes from this nursery."""
     began = REAL.monotonic()
     order.watch.count()
-    drill = _TargetDrill(order, nursery, tell)
+    drill = _TargetDrill(order, nursery, progress)
     looked = drill.look()
     entry: dict[str, Any] = {"name": TARGET.name, "shows": TARGET.shows, "without": TARGET.without, "broke": None}
     entry |= {"where": [f"{order.target}, watched: {order.watch.about}"], "guarded": {}, "control": {}}
@@ -93,8 +94,8 @@ def drill_target(order: TargetOrder, nursery: Nursery, tell: Tell) -> dict[str, 
 class _TargetDrill:
     """One drill of one function."""
 
-    def __init__(self, order: TargetOrder, nursery: Nursery, tell: Tell) -> None:
-        self._order, self._nursery, self._tell = order, nursery, tell
+    def __init__(self, order: TargetOrder, nursery: Nursery, progress: Progress) -> None:
+        self._order, self._nursery, self._progress = order, nursery, progress
         self._random = SeededRandom(order.seed)
         self._fresh = int.from_bytes(REAL.random(5), "big")
         self._runs = self._orphans = 0
@@ -137,8 +138,8 @@ class _TargetDrill:
         if "lines" not in report:
             raise DrillBroken(f"its lines could not be found: traced, it ended with exit code {noted.code}")
         places = self._places(report)
-        for number, place in enumerate(places, 1):
-            self._tell(f"{number} of {len(places)}: {place.what}")
+        for number, place in enumerate(places):
+            self._progress(number / len(places), f"{number + 1} of {len(places)}: {place.what}")
             tries.append(self._killed(place))
         control = {"operations": one, "effects": one + again}
         if identities:

@@ -13,8 +13,8 @@ GUARD_RULES: Final = (
         "OW120",
         "effect-without-guarantee",
         "a gated function with an effect outside, and no guarantee that was declared",
-        "Without one the gate must assume the worst (`blind`): a crash in the middle leaves the operation in doubt,\n"
-        "and somebody has to decide. If the other side honours keys, say `keyed` and pass one on; if it can be\n"
+        "Without one the gate must assume the worst (`blind`): a crash in the middle leaves the operation in\n"
+        "doubt, and someone has to decide. If the other side honours keys, say `keyed` and pass one on; if it can be\n"
         "asked, say `probed`. If it really is `blind`, say so: then it was a choice.",
         """\
 import httpx
@@ -46,7 +46,7 @@ def charge(operation: Operation, order_id: str, cents: int) -> int:
         "OW121",
         "generator-under-gate",
         "a generator under a gate or a retry policy",
-        "Calling a generator runs nothing: its work happens when somebody goes through it, after the gate has\n"
+        "Calling a generator runs nothing: its work happens when it is iterated, after the gate has\n"
         "stored its answer. The gate refuses it when the line runs; this says so before. Use `gate.hold` for a\n"
         "stream, or return a list.",
         """\
@@ -94,8 +94,9 @@ recent = gate.window("suggestions", seconds=300)
         "OW130",
         "webhook-processes-first",
         "a webhook handler that works on an event before it is stored",
-        "If the work takes longer than the sender waits, or fails after half of it, the event comes again and the\n"
-        "first half is done twice. Verify the signature, store the event by its id, answer 200, and work on it\n"
+        "If the work takes longer than the sender waits, or fails after half of it, the event is delivered again\n"
+        "and the first half is done twice. Verify the signature, store the event by its id, answer 200, and work on "
+        "it\n"
         "later.",
         """\
 from flask import Flask, request
@@ -132,7 +133,8 @@ def stripe_webhook():
         "a guard that looks first, acts, and remembers afterwards",
         "Two callers who look at the same time both find nothing, and both act; and a crash between the act and the\n"
         "note forgets that it was done. Claim the key first, in one step that only one caller can win: a unique\n"
-        "insert, `SET ... NX`, or a gate. Reported only where the key names what may come again (an event, a message,\n"
+        "insert, `SET ... NX`, or a gate. Reported only where the key names what may be repeated (an event, a "
+        "message,\n"
         "a request, an order) and something acts in between.",
         """\
 class IdempotentClient:
@@ -163,8 +165,8 @@ class IdempotentClient:
         "OW132",
         "derive-per-event",
         "a balance that is derived after every event",
-        "Deriving replays the verified deltas, so it costs more with each of them. Derive when somebody asks, at a\n"
-        "scheduled reconciliation, or before a receipt or an invoice.",
+        "Deriving replays the verified deltas, so it costs more with each of them. Derive when someone asks,\n"
+        "at a scheduled reconciliation, or before a receipt or an invoice.",
         """\
 def ingest(ledger, events):
     for event in events:

@@ -75,8 +75,8 @@ def _processes_first(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunc
             if _only_verifies(method) or (not effect and _is_framework(call)):
                 continue
             message = (
-                f"{file.text(call.func)} works on the event before it is stored: a slow or failed delivery comes "
-                "again, and is done again. Verify, store its id, answer 200, and work later"
+                f"{file.text(call.func)} works on the event before it is stored: a slow or failed delivery "
+                "is repeated, and done again. Verify, store its id, answer 200, and work later"
             )
             yield file.finding("OW130", call, message)
             return
@@ -204,7 +204,7 @@ def _derives_per_event(file: PythonFile, function: ast.FunctionDef | ast.AsyncFu
                         emitters.add(owner)
                     elif call.func.attr in ("derive", "derive_balance") and owner in emitters:
                         message = (
-                            "derives the balance after every emit. Derive once, when somebody asks or before an invoice"
+                            "derives the balance after every emit. Derive once, when someone asks or before an invoice"
                         )
                         yield file.finding("OW132", call, message)
                         return

@@ -75,7 +75,7 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
         return None  # Whoever has a key gives it; this one is for the retries below.
     advice = {
         "OW101": f"{text} differs on every attempt, so a retry is a new operation. Use ids that are stored",
-        "OW102": f"{text} is made afresh by every call, so a retry from outside is a new operation. Derive the key "
+        "OW102": f"{text} is new on every call, so a retry from outside is a new operation. Derive the key "
         "from what the operation is about, or store it before the first attempt",
         "OW104": f"{text} counts attempts, so every retry is a new operation. Leave it out of the key",
         "OW105": f"{text} belongs to this process, so a retry elsewhere is a new operation. Use ids that are stored",

@@ -38,7 +38,7 @@ def charge(user_id, order_id, cents):
     Rule(
         "OW102",
         "key-made-afresh",
-        "a key that every call makes afresh, and nobody stores",
+        "a key that is new on every call and never stored",
         "The retries inside this call share the key. The next delivery of the job, the next click and the next\n"
         "start of the process do not: each is a new operation. Derive the key from what the operation is about, or\n"
         "store it before the first attempt. A fallback for callers who bring no key (`key or str(uuid4())`), a key\n"
@@ -63,7 +63,7 @@ def refund(charge_id):
     Rule(
         "OW103",
         "key-made-per-attempt",
-        "a key that is made inside the retry, so that every attempt has another",
+        "a key that is made inside the retry, so every attempt has a different one",
         "This is a key that protects nothing: it is there on every request, and it is new on every request. Make it\n"
         "once, before the first attempt.",
         """\
@@ -93,7 +93,7 @@ def pay(order):
         "OW104",
         "key-counts-attempts",
         "a key that holds the number of the attempt",
-        "A retry that changes the key is a new operation. The attempt's number belongs into a log.",
+        "A retry that changes the key is a new operation. Put the number of the attempt into a log.",
         """\
 import flights
 
@@ -113,7 +113,8 @@ def book(user_id, task_id, step_id):
         "OW105",
         "key-of-this-process",
         "a key made of what belongs to one process: `id()`, `hash()`, a pid, a host's name",
-        "`id()` is an address in memory, and `hash()` of a text is salted anew by every process. After a restart,\n"
+        "`id()` is an address in memory, and `hash()` of a text is salted differently in every process. After a "
+        "restart,\n"
         "or on another host, the same operation has another key; and two operations can have the same.",
         """\
 import payments

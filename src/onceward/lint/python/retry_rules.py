@@ -112,8 +112,8 @@ def order(basket):
         "a retry of what another attempt does not change: 400, 401, 403, 404, 422",
         "The request is wrong, and will be wrong again: the retries are wasted, and the error surfaces late. Retry\n"
         "408, 429, 502, 503, 504 and what did not arrive. 409 is not reported: several services say with it that\n"
-        "the first attempt is still running. Nor is a status in a list whose comment speaks of that very status: then\n"
-        "somebody thought about it.",
+        "the first attempt is still running. Nor is a status in a list whose comment mentions that status:\n"
+        "then someone thought about it.",
         """\
 RETRY_STATUSES = {400, 401, 429, 502, 503, 504}
 
@@ -134,9 +134,10 @@ def should_retry(status):
         "OW114",
         "retries-without-ceiling",
         "a retry that never gives up",
-        "An outage fills every worker with callers that will never stop, and nobody is told. Limit the attempts and\n"
-        "the time, then put the operation aside for somebody to look at. A listener, a consumer or a connection that\n"
-        "is to be kept is not reported: it is right to go on for ever.",
+        "An outage fills every worker with callers that will never stop, and nobody notices. Limit the attempts\n"
+        "and the time, then set the operation aside for a person to look at. A listener, a consumer or a connection "
+        "that\n"
+        "is to be kept is not reported: it is right to continue for ever.",
         """\
 import httpx
 from tenacity import retry, wait_random_exponential

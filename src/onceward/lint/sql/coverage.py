@@ -21,7 +21,7 @@ class Meets(Enum):
     YES = "yes"
     MAYBE_NULL = "not if it is NULL"
     NULL = "no: it is NULL"
-    FRESH = "no: it is made anew"
+    FRESH = "no: it is new each time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ INSERT_RULES: Final = (
         "OW203",
         "conflict-without-target",
         "a conflict clause without a target skips what any constraint refuses",
-        "`ON CONFLICT DO NOTHING` also skips a new operation that breaks another constraint: the row is lost and\n"
-        "nobody is told. SQLite's `INSERT OR IGNORE` skips rows that break NOT NULL or CHECK as well. Name the\n"
+        "`ON CONFLICT DO NOTHING` also skips a new operation that breaks another constraint: the row is lost\n"
+        "and nobody notices. SQLite's `INSERT OR IGNORE` skips rows that break NOT NULL or CHECK as well. Name the\n"
         "key's columns.",
         "CREATE TABLE charges (\n    reference text NOT NULL UNIQUE,\n    idempotency_key text NOT NULL "
         "UNIQUE\n);\n\n"
@@ -96,7 +96,7 @@ INSERT_RULES: Final = (
     Rule(
         "OW206",
         "fresh-key",
-        "a key that the database makes anew at each attempt",
+        "a key that the database generates at each attempt",
         "`now()`, `gen_random_uuid()` or the next number differ at the retry, so the constraint never meets the\n"
         "first row. Only the caller knows that its second request is a retry: the key is the caller's, and the same\n"
         "each time.",
@@ -110,8 +110,8 @@ INSERT_RULES: Final = (
         "OW207",
         "update-where-no-double-send",
         "DO UPDATE where the intent is that nothing is sent twice",
-        "With DO UPDATE the retry writes and reports a row, as the first attempt did, so whoever sends for each row\n"
-        "that was written sends again. With DO NOTHING the retry reports none. Say the intent by `--intent\n"
+        "With DO UPDATE the retry writes and reports a row, as the first attempt did, so a program that sends a\n"
+        "mail for each written row sends again. With DO NOTHING the retry reports none. Say the intent by `--intent\n"
         "no-double-send`, or in the file as below.",
         "-- onceward: intent no-double-send\n"
         "CREATE TABLE confirmation_emails (run_id text NOT NULL, expense_id bigint NOT NULL, body text,\n"

@@ -29,6 +29,7 @@ from onceward.lint.sql.schema import SqlSchema
 from onceward.lint.sql.schema_files import is_downward, ordered_files, read_migration
 from onceward.lint.sql.statements import Insert, Merge, Problem, Routine, Statement
 from onceward.lint.sql.table_checks import check_tables
+from onceward.runtime.progress import Progress, part_of, silent
 
 CODES: Final = frozenset(rule.code for rule in RULES)
 SUFFIXES: Final = (".sql",)
@@ -200,16 +201,22 @@ def check_sql(text: SqlText, base: SqlSchema, found: SqlReport) -> list[Finding]
 
 
 def lint_sql(
-    paths: Iterable[Path], settings: LintSettings, options: SqlOptions, schema: SqlSchema, *, tests: bool = True
+    paths: Iterable[Path],
+    settings: LintSettings,
+    options: SqlOptions,
+    schema: SqlSchema,
+    *,
+    tests: bool = True,
+    progress: Progress = silent,
 ) -> SqlReport:
     """Look at every file, each by itself against the schema. What takes a migration back is left out."""
     told: list[Finding] = []
     sources: dict[str, SourceFile] = {}
     found = SqlReport(LintReport((), 0, sources))
     files = 0
-    for path in find_files(paths, SUFFIXES, settings.is_excluded, tests=tests):
-        if is_downward(path):
-            continue
+    chosen = [one for one in find_files(paths, SUFFIXES, settings.is_excluded, tests=tests) if not is_downward(one)]
+    for path in chosen:
+        part_of(progress, files, len(chosen), "files")
         files += 1
         source = read_migration(path)
         if isinstance(source, Finding):
@@ -226,13 +233,20 @@ def lint_sql(
     return found
 
 
-def lint_migration(paths: Iterable[Path], settings: LintSettings, options: SqlOptions, schema: SqlSchema) -> LintReport:
+def lint_migration(
+    paths: Iterable[Path],
+    settings: LintSettings,
+    options: SqlOptions,
+    schema: SqlSchema,
+    progress: Progress = silent,
+) -> LintReport:
     """Look at migration files as one sequence, on top of the schema that was there before."""
     told: list[Finding] = []
     sources: dict[str, SourceFile] = {}
     texts: list[SqlText] = []
     files = [path for path in ordered_files(paths) if not settings.is_excluded(path)]
-    for path in files:
+    for number, path in enumerate(files):
+        part_of(progress, number, len(files), "files")
         source = read_migration(path)
         if isinstance(source, Finding):
             told += [source] if settings.tells(source.code, path) else []

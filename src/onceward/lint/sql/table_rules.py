@@ -91,7 +91,7 @@ TABLE_RULES: Final = (
         "OW225",
         "not-null-before-backfill",
         "a column becomes NOT NULL before its rows are filled",
-        "On a table with rows this fails, or somebody makes it pass with a default, which is worse. Add the column\n"
+        "On a table with rows this fails, or someone makes it pass with a default, which is worse. Add the column\n"
         "nullable, fill it, and SET NOT NULL then.",
         _ADD + _TIGHTEN + _FILL + _CONSTRAIN,
         _WHOLE,

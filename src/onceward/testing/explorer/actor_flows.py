@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from onceward._core import atomic_flow, operation_flow, sequence_flow, settle_inside_flow
+from onceward._core import operation_flow, sequence_flow, settle_inside_flow
 from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost, StoreForgot
 from onceward._core.flow import (
     Begin,
@@ -27,6 +27,7 @@ from onceward._core.record import PeekResult, Record
 from onceward._core.terms import Terms
 from onceward.gate.call_factory import KEY, STEP, CallFactory
 from onceward.testing.explorer.actors import Actor, Interrupted, confirm_lease
+from onceward.testing.explorer.both_ways import go_both_ways, go_both_ways_joined
 from onceward.testing.explorer.scenario import LookUp, Watch
 
 SCOPE = "test:explorer"
@@ -65,7 +66,7 @@ def calls(terms: Terms, key: str = NAME, *, peeks: bool = False) -> ActorFlow:
             )
             if seen is not None:
                 return ((ask.claimant.id, seen),)
-        outcome = yield from operation_flow.operate(ask._replace(peeks=peeks))
+        outcome = yield from go_both_ways(ask._replace(peeks=peeks))
         return ((ask.claimant.id, outcome),)
 
     return play
@@ -81,7 +82,7 @@ def calls_joined(terms: Terms) -> ActorFlow:
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         ask = _ask(actor, (NAME,), request, terms)
-        outcome = yield from atomic_flow.operate_atomic(ask)
+        outcome = yield from go_both_ways_joined(ask)
         return ((ask.claimant.id, outcome),)
 
     return play
@@ -154,7 +155,7 @@ def plans(terms: Terms) -> ActorFlow:
         yield Extend("touch", family, terms.retain, terms.forget)
         for step in ("one", "two"):
             ask = _ask(actor, (NAME, step), request, terms, kind=STEP, family=family)
-            answers.append((ask.claimant.id, (yield from operation_flow.operate(ask))))
+            answers.append((ask.claimant.id, (yield from go_both_ways(ask))))
         return tuple(answers)
 
     return play
@@ -175,7 +176,7 @@ def numbers(terms: Terms, *which: int) -> ActorFlow:
 
 def reconciles(terms: Terms, *, bound: bool = True) -> ActorFlow:
     """
-    Look where the effect takes place, then say what became of it, as `gate.reconcile` does.
+    Check in the system it acts on, then say what became of it, as `gate.reconcile` does.
 
     Bound, the answer is about the attempt that was looked into (its fence is given), as errors advise.
     """

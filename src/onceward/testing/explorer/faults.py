@@ -22,10 +22,14 @@ from onceward._core import (
     settle_inside_flow,
 )
 from onceward._core.errors import IllegalMove, OwnershipLost, Unrecorded
-from onceward._core.flow import Flow, Put, Returned
+from onceward._core.flow import Flow, Put, Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import PutResult, Record, State, Write
+from onceward.gate import atomic_line_async, straight_line_async
+from onceward.gate.atomic_line_async import AsyncAtomicLine
+from onceward.gate.straight_line_async import AsyncStraightLine
+from onceward.runtime.flow_driver import UnusualAnswer
 from onceward.testing.explorer.actor_flows import id_of
 from onceward.testing.explorer.actors import SKEW
 from onceward.testing.explorer.world import SECOND, Row, SimulatedStore, World
@@ -238,6 +242,68 @@ def _burying_alive(right: Callable[..., Flow[bool | None]]) -> Callable[..., Flo
     return lives
 
 
+def _never_short(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda held, request: False
+
+
+def _replaying_whatever_stands_there(right: Callable[..., Any]) -> Callable[..., Any]:
+    async def claims(line: AsyncStraightLine) -> Record:
+        try:
+            return await right(line)  # type: ignore[no-any-return]
+        except UnusualAnswer as unusual:
+            if record.is_settled(unusual.answer.record):
+                return unusual.answer.record  # type: ignore[no-any-return]
+            raise
+
+    return claims
+
+
+def _settling_what_it_claimed(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A settle that does not land is taken for one that did."""
+
+    async def settles(line: AsyncStraightLine, ended: Returned | Raised) -> Any:
+        try:
+            return await right(line, ended)
+        except UnusualAnswer as unusual:
+            if not isinstance(unusual.answer, PutResult) or unusual.answer.record is None:
+                raise
+            kept, _ = operation_flow.settling(line._prepared.request, line._answers[1].record, b"", ended.value)  # type: ignore[union-attr]
+            return kept, unusual.answer.record
+
+    return settles
+
+
+def _replaying_whatever_was_found(right: Callable[..., Any]) -> Callable[..., Any]:
+    async def claims(line: AsyncAtomicLine) -> Any:
+        try:
+            return await right(line)
+        except UnusualAnswer as unusual:
+            found = unusual.answer.record if isinstance(unusual.answer, PutResult) else unusual.answer
+            if isinstance(found, Record) and record.is_settled(found):
+                return await line._replay(unusual.answer, record.Replay(found))
+            raise
+
+    return claims
+
+
+def _believing_in_the_commit(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A settle that does not land is taken for one that was committed."""
+
+    async def settles(line: AsyncAtomicLine, ended: Returned | Raised) -> Any:
+        try:
+            return await right(line, ended)
+        except UnusualAnswer as unusual:
+            if isinstance(unusual.answer, PutResult):
+                return Outcome(ended.value, False, 0, 1, 0)  # type: ignore[union-attr]
+            raise
+
+    return settles
+
+
+def _forgetting_the_last_answer(right: Callable[..., Flow[Any]]) -> Callable[..., Flow[Any]]:
+    return lambda flow, answers, end: right(flow, answers[:1], end)
+
+
 def _always(right: Callable[..., bool]) -> Callable[..., bool]:
     return lambda *anything: True
 
@@ -424,6 +490,69 @@ _FAULTS = (
         module=dead_holder_flow,
     ),
     PlantedFault(
+        "line-runs-late",
+        "the straight line runs the function although most of its lease has gone by",
+        "both-ways-agree",
+        ("slow-claim",),
+        replaces="is_short",
+        by=_never_short,
+        module=straight_line_async,
+    ),
+    PlantedFault(
+        "line-replays-anything",
+        "the straight line replays a result without asking whether it may",
+        "both-ways-agree",
+        ("purge",),
+        replaces="_claim",
+        by=_replaying_whatever_stands_there,
+        module=AsyncStraightLine,
+    ),
+    PlantedFault(
+        "line-settles-nothing",
+        "the straight line takes a settle that did not land for one that did",
+        "both-ways-agree",
+        ("blind-lost", "renewal-lost", "blind"),
+        replaces="_settle",
+        by=_settling_what_it_claimed,
+        module=AsyncStraightLine,
+    ),
+    PlantedFault(
+        "line-leads-astray",
+        "the flow that takes over is not told of the claim that landed",
+        "both-ways-agree",
+        ("remembered",),
+        replaces="rest_after",
+        by=_forgetting_the_last_answer,
+        module=straight_line_async,
+    ),
+    PlantedFault(
+        "atomic-line-replays-all",
+        "the straight line of atomic mode replays a result without asking whether it may",
+        "both-ways-agree",
+        ("last-other",),
+        replaces="_claim",
+        by=_replaying_whatever_was_found,
+        module=AsyncAtomicLine,
+    ),
+    PlantedFault(
+        "atomic-line-uncommitted",
+        "the straight line of atomic mode takes a settle that was undone for one that was committed",
+        "both-ways-agree",
+        ("last", "last-serial"),
+        replaces="_settle",
+        by=_believing_in_the_commit,
+        module=AsyncAtomicLine,
+    ),
+    PlantedFault(
+        "atomic-line-astray",
+        "in atomic mode the flow that takes over is not told that its transaction was opened",
+        "both-ways-agree",
+        ("atomic-fails",),
+        replaces="rest_after",
+        by=_forgetting_the_last_answer,
+        module=atomic_line_async,
+    ),
+    PlantedFault(
         "probed-at-once",
         "a probe is asked as soon as the holder is dead, while its request may still be on its way",
         "one-live-lease",
@@ -434,6 +563,7 @@ _FAULTS = (
 )
 
 FAULTS: dict[str, PlantedFault] = {fault.name: fault for fault in _FAULTS}
+"""Mistakes that can be planted, each of which the explorer must find."""
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from onceward._core.keys import KEY_PARTS
 from onceward._core.record import Guarantee, State
 from onceward._core.sequence_flow import ENTRY, MARK, entry_id
 from onceward.testing.explorer.actors import Barred, Interrupted, MissingResult
+from onceward.testing.explorer.both_ways import WaysDiffer
 from onceward.testing.explorer.machine import Transition, acknowledged
 from onceward.testing.explorer.scenario import AdvanceTime, Erase, Purge
 from onceward.testing.explorer.world import Row
@@ -48,6 +49,7 @@ class Invariant(NamedTuple):
 
 
 INVARIANTS: list[Invariant] = []
+"""What must hold at the end of every schedule."""
 
 
 def invariant(name: str) -> Callable[[Judge], Judge]:
@@ -340,6 +342,16 @@ def in_order(move: Transition) -> str | None:
     if move.old is not None and _mark_of(move.old) > upcoming:
         return f"the mark fell from {_mark_of(move.old)} to {upcoming}"
     return None
+
+
+# --- the straight line ---
+
+
+@invariant("both-ways-agree")
+def both_ways_agree(move: Transition) -> str | None:
+    """The straight line does what its flow does: every put, every event, every outcome."""
+    ended = None if move.now is None else move.now.ended
+    return str(ended.error) if ended is not None and isinstance(ended.error, WaysDiffer) else None
 
 
 # --- coming to an end ---

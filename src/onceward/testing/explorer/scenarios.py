@@ -74,7 +74,7 @@ def _races() -> list[Scenario]:
     found.append(make_scenario("probed-fenced", story, fenced, *two, events=(LAPSE,), crashes=1, outside="fenced"))
     for policy in ("refuse", "accept"):
         terms = scenario_terms("blind", in_flight=policy)
-        story = f"two callers race; who comes second is told {'no' if policy == 'refuse' else 'pending'}"
+        story = f"two callers race; the second gets the answer {'no' if policy == 'refuse' else 'pending'}"
         found.append(
             make_scenario(f"blind-{policy}", story, terms, *two_callers(calls(terms)), events=(LAPSE,), crashes=1)
         )
@@ -462,4 +462,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_crowds(),
     *_shapes(),
 )
+"""Callers who meet, whose every order and every crash is tried."""
 LIMITS: tuple[Scenario, ...] = tuple(_limits())
+"""Scenarios of what is not promised: each of them must break."""

@@ -71,7 +71,7 @@ def read_url(url: str) -> tuple[Origin, str]:
         raise ConfigurationError("write the host's name in ASCII (xn--...)")
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError(
-            "credentials do not belong into an address; give --header 'Authorization: Bearer $TOKEN'"
+            "credentials do not belong in an address; give --header 'Authorization: Bearer $TOKEN'"
         )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not (path.isascii() and path.isprintable()) or " " in path:

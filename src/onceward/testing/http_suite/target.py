@@ -165,7 +165,7 @@ def _method(name: str) -> str:
 
 def _path(name: str, path: str) -> str:
     if not path.startswith("/") or not (path.isascii() and path.isprintable()) or " " in path:
-        raise ConfigurationError(f"{name} must be a path that begins with / and has no blanks: {path!r}")
+        raise ConfigurationError(f"{name} must be a path that begins with / and has no spaces: {path!r}")
     return path
 
 

@@ -26,6 +26,12 @@ svg .line { fill: none; stroke-width: 2 }
 """
 """For white paper; a page may set other colours after it."""
 
+_DARK = """
+svg text { fill: #e8eaed } svg text.tick, svg text.axis { fill: #a3aab4 } svg .paper { fill: #1b1e24 }
+svg .grid { stroke: #333841 } svg .span { fill: #ec8f8733 } svg .line { filter: brightness(1.35) }
+"""
+"""For a file of its own that is looked at in a dark theme."""
+
 
 def svg(plot: ReportPlot) -> str:
     """The plot, drawn, for a page that has `STYLE`."""
@@ -36,7 +42,8 @@ def picture(plot: ReportPlot) -> str:
     """The plot as a file of its own."""
     head, _, rest = svg(plot).partition(">")
     head = head.replace("<svg", f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"')
-    return f'{head}>\n<style>{STYLE}</style>\n<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{rest}\n'
+    style = f"{STYLE}svg .paper {{ fill: #fff }}\n@media (prefers-color-scheme: dark) {{{_DARK}}}\n"
+    return f'{head}>\n<style>{style}</style>\n<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>{rest}\n'
 
 
 class _Drawing:

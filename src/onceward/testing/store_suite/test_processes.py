@@ -79,4 +79,4 @@ def _line(one: subprocess.Popen[str]) -> str:
 
 
 def _stands(do: Do, store: Any, scope: str) -> dict[str, str]:
-    return {f"k{n}": do(store.load(row(scope, f"k{n}").id)).operation for n in range(KEYS)}
+    return {f"k{n}": do(store.load(row(scope, f"k{n}").id)).version.hex() for n in range(KEYS)}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from onceward._core.record import NOW, PutResult, State, Write, record_from_write
+from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward.stores import Selection
 from onceward.testing.store_suite.fixtures import Do
 from onceward.testing.store_suite.rows import (
@@ -197,6 +198,14 @@ EVERY_FIELD: dict[str, dict[str, Any]] = {
 }
 
 
+_AS_CLAIMED: dict[str, Any] = {
+    "state": "claimed",
+    "doubt": 0,
+    "lease": HOUR_US,
+    **dict.fromkeys(("settled_at", "replay", "forget", "codec", "result", "error", "holder")),
+}
+
+
 class TestTheWholeRecord:
     """What is put is what is read, field by field."""
 
@@ -206,19 +215,35 @@ class TestTheWholeRecord:
         None stays None, empty stays empty, bytes stay bytes and microseconds stay microseconds, inserted or swapped.
         """
         write = row(scope, rise=False)._replace(**fields)
-        before = do(store.put(row(scope, "swapped", kind=write.kind), None)).record
-        over = write._replace(id=before.id, key="swapped", version=random_token())
+        over = write._replace(id=row(scope, "swapped", kind=write.kind).id, key="swapped", version=random_token())
+        claim = over._replace(**_AS_CLAIMED, version=random_token(), token=random_token())
+        before = do(store.put(claim, None)).record
+        over = over._replace(first_at=before.first_at)
 
         assert _as_put(write) == _as_read(do, store, write, None)
         assert _as_put(over) == _as_read(do, store, over, before.version)
 
-    def test_a_swap_replaces_every_field(self, do: Do, store: Any, scope: str) -> None:
+    def test_a_claim_replaces_every_field(self, do: Do, store: Any, scope: str) -> None:
         """
-        A swap moves the whole record: no field of the one before is kept, and none is lost.
+        A claim moves the whole record: no field of the one before is kept, and none is lost.
         """
         full = row(scope)._replace(**EVERY_FIELD["settled"], family=bytes(32), holder=b"somebody")
         before = do(store.put(full, None)).record
-        write = row(scope, fingerprint=b"\x02" + bytes(32), operation="other", guarantee="keyed", doubt=1, rise=False)
+        write = row(scope, fingerprint=b"\x02" + bytes(32), operation="other", guarantee="keyed", doubt=1)
+        write = write._replace(fence=before.fence + 1)
+        read = _as_read(do, store, write, before.version)
+
+        assert read.fence > before.fence
+        assert _as_put(write._replace(fence=read.fence)) == read
+
+    def test_an_ending_replaces_every_field_that_may_change(self, do: Do, store: Any, scope: str) -> None:
+        """
+        Of the claim that it ends, a write keeps what that fixed, and nothing else.
+        """
+        full = row(scope)._replace(**EVERY_FIELD["settled"], family=bytes(32), holder=b"somebody", error=b"{}")
+        before = do(store.put(full, None)).record
+        kept = {name: getattr(before, name) for name in FIXED_BY_CLAIM}
+        write = row(scope, rise=False, doubt=1, state="in_doubt", lease=None)._replace(**kept)
 
         assert _as_put(write) == _as_read(do, store, write, before.version)
 

@@ -140,6 +140,21 @@ class TestPuttingBack:
 
         assert True is do(store.put(write, None)).landed
 
+    def test_with_a_mark_what_stands_there_is_shown_whole(self, do: Do, store: Any, scope: str) -> None:
+        """
+        Erased, and claimed anew since: whoever wants to put back is shown that claim, with all of its fields.
+        """
+        write = settled(forgotten(scope))
+        erasure = mark(write)
+        do(store.put(erasure, None))
+        claim = do(store.put(row(scope, holder=b"somebody"), None)).record
+
+        standing = do(store.put_back(write, (erasure.id,)))
+
+        assert False is standing.landed
+        assert (claim.version, claim[-4:]) == (standing.record.version, standing.record[-4:])
+        assert without_durations(claim) == without_durations(standing.record)
+
     def test_whoever_marks_and_then_erases_leaves_nothing(
         self, do: Do, store: Any, together: Together, scope: str
     ) -> None:

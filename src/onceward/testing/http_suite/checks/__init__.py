@@ -28,3 +28,4 @@ CHECKS: tuple[HttpCheck, ...] = (
     *malformed_json.CHECKS,
     *plans.CHECKS,
 )
+"""Every check, in the order in which they are made."""

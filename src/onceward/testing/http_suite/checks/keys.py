@@ -109,7 +109,7 @@ def key_case(detector: ExecutionDetector) -> None:
 @check(
     "key-prefix",
     sends="a request under two keys of the greatest length that differ in the last character only",
-    must="both run: keys are not cut to fit",
+    must="both run: keys are not shortened",
 )
 def key_prefix(detector: ExecutionDetector) -> None:
     shared = _long_key(detector, detector.client.expected.key_length_max - 1)
