@@ -4,6 +4,7 @@ Ratios against the raw store and against peers.
     python -m bench                      everything, about twenty minutes
     python -m bench --quick --only keys  three rounds of one group
     python -m bench --json out.json      with every slice, for programs
+    python -m bench --save kept.json     medians and spreads, put into a file group by group
 
 See docs/reference/benchmarks.md for what is measured and how.
 """
@@ -28,6 +29,7 @@ from bench import (
     group_inbox,
     group_keys,
     group_ledger,
+    group_metrics,
     group_postgres,
     group_redis,
     group_relay,
@@ -36,6 +38,8 @@ from bench import (
     group_sql,
     group_sql_postgres,
     group_sqlite,
+    summary,
+    table,
 )
 from bench.interleave import ROOT
 from bench.settings import parse
@@ -46,6 +50,7 @@ RUNS = {
     "postgres": group_postgres.run,
     "atomic": group_atomic.run,
     "redis": group_redis.run,
+    "metrics": group_metrics.run,
     "keys": group_keys.run,
     "growth": group_growth.run,
     "retry": group_retry.run,
@@ -70,16 +75,34 @@ def main() -> int:
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Only ratios are claims."
     )
     measured: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     # Next to the project and not in the system's temporary folder, which may be in memory, where a sync costs nothing.
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as folder:
         for group in settings.groups:
-            measured[group] = RUNS[group](settings, Path(folder) / group)
+            began = time.monotonic()
+            with summary.watched() as load:
+                measured[group] = RUNS[group](settings, Path(folder) / group)
+            kept[group] = summary.of_group(measured[group], settings, load, time.monotonic() - began)
+            if settings.save is not None:  # Group by group: what was measured stays, whatever comes after it.
+                summary.save(settings.save, {group: kept[group]})
+    print_all(kept)
     print(f"\n{time.monotonic() - begin:.0f} seconds in all, load {os.getloadavg()[0]:.1f} at the end")
     if settings.json is not None:
         settings.json.write_text(json.dumps(measured, indent=1), encoding="utf-8")
     broken = {name for group in measured.values() for name in group["broken"]}
     return 1 if any(name.startswith("ours") for name in broken) else 0
+
+
+def print_all(kept: dict[str, Any]) -> None:
+    """The cases of the whole run in one table, as far as they were measured."""
+    rows = table.lines(kept)
+    if not rows:
+        return
+    print("\n## the table: each case against its reference, the best raw way and the best peer\n")
+    print("\n".join(rows), end="\n\n")
+    for note in table.NOTES:
+        print(f"note: {note}")
 
 
 if __name__ == "__main__":

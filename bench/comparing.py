@@ -23,7 +23,6 @@ class Field(NamedTuple):
     references: Mapping[str, str]
     """By case, the adapter that is 1."""
     titles: Mapping[str, str]
-    aims: Sequence[Aim]
     notes: Sequence[str] = ()
     address: Callable[[str], str] | None = None
     """Where an adapter finds its own part of the server; None where it needs but a folder."""
@@ -62,14 +61,15 @@ def compare(field: Field, settings: Settings, folder: Path) -> Compared:
     return Compared(tables, {name: one for name, one in known.items() if name not in broken}, broken)
 
 
-def conclude(field: Field, compared: Compared) -> None:
-    """What is missing, what has to be said, and whether the aims are met."""
+def conclude(field: Field, compared: Compared) -> dict[str, Any]:
+    """What is missing and what has to be said; what is kept. The aims are those of the whole run (`table.py`)."""
     print()
     for name, why in compared.broken.items():
         print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
     for note in field.notes:
         print(f"note: {note}")
-    print_aims([(aim, measured(compared.tables, aim.case, aim.name)) for aim in field.aims])
+    labels = {name: one.label for name, one in field.known.items()}
+    return {**as_json(compared.tables, field.titles, labels), "broken": compared.broken}
 
 
 class OwnField(NamedTuple):
@@ -114,8 +114,9 @@ def compare_own(
     print()
     for name, why in broken.items():
         print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in field.aims])
-    return {"tables": as_json(tables), "broken": broken}
+    aims = [(aim, measured(tables, aim.case, aim.name)) for aim in field.aims]
+    print_aims(aims)
+    return {**as_json(tables, field.titles, field.labels, aims), "broken": broken}
 
 
 def _missing_peers(known: Mapping[str, Known], field: Field, settings: Settings) -> dict[str, str]:

@@ -122,17 +122,20 @@ def _fill_redis(url: str, many: int) -> Filled:
     import redis
 
     from onceward.stores._redis_connection import RedisConnection
-    from onceward.stores._redis_rows import put_command
+    from onceward.stores._redis_packed_rows import PackedRows
+    from onceward.stores._redis_rows import SHARDS
     from onceward.stores._redis_url import parse
+    from onceward.stores.redis import RedisStore
 
     address = parse(url)
     client = redis.Redis.from_url(url.partition("?")[0])
-    before = client.info("memory")["used_memory"]
+    RedisStore(url).close()
+    before, packed = client.info("memory")["used_memory"], PackedRows(address.options.prefix, SHARDS)
     link = RedisConnection(address)
     link.open()
-    commands = []
+    commands: list[Any] = []
     for row in sorted(rows(many), key=lambda row: -row.forget_left):
-        commands.append(put_command(address.options.prefix, _write(row), None).args)
+        commands.append(*packed.put(_write(row), None))
         if len(commands) == PIPELINED:
             _sent(link, commands)
             commands = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.interleave import Table, Worker, WorkerFailed, interleave
-from bench.report import as_json, print_table
+from bench.report import Aim, as_json, print_aims, print_table
 from bench.settings import Settings
 
 LABELS = {
@@ -53,17 +53,14 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     print()
     for name, why in broken.items():
         print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
-    for table in tables:
-        for name in LABELS:
-            if name != "gate" and table.complete(name):
-                _print_aim(table, name)
-    return {"tables": as_json(tables), "broken": broken}
+    aims = [_aim(table, name) for table in tables for name in LABELS if name != "gate" and table.complete(name)]
+    print_aims(aims)
+    return {**as_json(tables, CASES, LABELS, aims, as_time=True), "broken": broken}
 
 
-def _print_aim(table: Table, name: str) -> None:
+def _aim(table: Table, name: str) -> tuple[Aim, float]:
     """How many microseconds of CPU a call takes beyond the gate's, in the median of the rounds."""
     pairs = zip(table.slices[name], table.slices["gate"], strict=True)
     beyond = statistics.median((one.cpu / one.operations - gate.cpu / gate.operations) * 1e6 for one, gate in pairs)
-    verdict = "met   " if beyond <= MICROSECONDS_MAX else "MISSED"
-    print(f"aim  {verdict}  {LABELS[name]}, {CASES[table.case]}: at most {MICROSECONDS_MAX} us more, "
-          f"measured {beyond:.0f}")  # fmt: skip
+    what = f"{LABELS[name]}, {CASES[table.case]}: microseconds of CPU beyond the gate's own"
+    return Aim(table.case, name, MICROSECONDS_MAX, what, at_most=True), beyond

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import servers
 from bench.interleave import Table, Worker, WorkerFailed, interleave, progress
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.report import Aim, aims_as_json, as_json, measured, print_aims, print_table
 from bench.settings import Settings
 
 ROWS = {"ten thousand": 10_000, "a million": 1_000_000}
@@ -39,7 +39,8 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
         aims.append((aim, measured(tables, "claim", "a million", as_time=True)))
     print("\nnote: a purge deletes at most 1000 records and shrinks at most 1000 more.")
     print_aims(aims)
-    return {**found, "broken": {name: why for one in found.values() for name, why in one["broken"].items()}}
+    broken = {name: why for one in found.values() for name, why in one["broken"].items()}
+    return {**found, "aims": aims_as_json(aims), "broken": broken}
 
 
 def _run(settings: Settings, folder: Path, store: str) -> tuple[list[Table], dict[str, Any]]:
@@ -68,14 +69,17 @@ def _run(settings: Settings, folder: Path, store: str) -> tuple[list[Table], dic
         )
         held = _asked(workers[-1:], f"count held {HELD}", store, broken).get("a million")
         purges = _asked(workers, f"count purge {PURGES_MAX}", store, broken)
+    labels = {name: f"{name} records" for name in ROWS}
     for table in tables:
-        print_table("one claim", table, {name: f"{name} records" for name in ROWS}, as_time=True, unit="us/op")
-    _print_purges(purges)
+        print_table("one claim", table, labels, as_time=True, unit="us/op")
+    purged = {name: _purged(name, answer) for name, answer in purges.items()}
+    _print_purges(purged)
     if held is not None:
         _print_held(held)
     for name, why in broken.items():
         print(f"BROKEN: {name}: {why}")
-    return tables, {"tables": as_json(tables), "purges": purges, "held": held, "broken": broken}
+    kept = as_json(tables, {"claim": "one claim"}, labels, as_time=True)
+    return tables, {**kept, "purges": purges, "purged": purged, "held": held, "broken": broken}
 
 
 def _quit(workers: list[Worker]) -> None:
@@ -102,14 +106,23 @@ def _asked(workers: list[Worker], command: str, store: str, broken: dict[str, st
     return answers
 
 
-def _print_purges(purges: dict[str, dict[str, Any]]) -> None:
+def _purged(name: str, answer: dict[str, Any]) -> dict[str, float]:
+    """What a purge of a table took, in milliseconds, and what a record takes up."""
+    times = [1e3 * took for took in answer["purges"]]
+    return {
+        "bytes": answer["bytes"] / ROWS[name],
+        "median_ms": statistics.median(times),
+        "greatest_ms": max(times),
+        "idle_ms": 1e3 * answer["idle"],
+    }
+
+
+def _print_purges(purged: dict[str, dict[str, float]]) -> None:
     print("\n| records | bytes per record | purge of 1000, ms (median) | ms (greatest) | nothing due, ms |")
     print("|---|---|---|---|---|")
-    for name, answer in purges.items():
-        times = [1e3 * took for took in answer["purges"]]
-        per_row = answer["bytes"] / ROWS[name]
-        shown = f"{statistics.median(times):.1f} | {max(times):.1f} | {1e3 * answer['idle']:.2f}"
-        print(f"| {name} | {per_row:.0f} | {shown} |")
+    for name, one in purged.items():
+        shown = f"{one['median_ms']:.1f} | {one['greatest_ms']:.1f} | {one['idle_ms']:.2f}"
+        print(f"| {name} | {one['bytes']:.0f} | {shown} |")
 
 
 def _print_held(held: dict[str, Any]) -> None:

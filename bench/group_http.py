@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import Any
 
 from bench import adapters, crowd, fsyncs, peers, servers, trips
 from bench.adapters import Known
-from bench.comparing import Compared, Field, arguments_of, compare, conclude, python_of
-from bench.interleave import Table, WorkerFailed
-from bench.report import Aim, as_json
+from bench.comparing import Field, arguments_of, compare, conclude, python_of
+from bench.interleave import WorkerFailed
 from bench.settings import Settings
 
 PLACE = "bench.http_slices:HttpSlices"
@@ -25,12 +23,6 @@ TITLES = {
     "fresh_http": "HTTP, fresh: a new key with every request (bare application = 1)",
     "replay_http": "HTTP, replay: one of 200 keys (bare application = 1)",
 }
-AIMS = [
-    Aim("fresh_http", "ours-sqlite", 0.3, "HTTP on SQLite, fresh, of the bare application"),
-    Aim("replay_http", "ours-sqlite", 0.9, "HTTP on SQLite, replay, of the bare application"),
-    Aim("fresh_http", "ours-postgres", 0.3, "HTTP on PostgreSQL, fresh, of the bare application"),
-    Aim("replay_http", "ours-postgres", 1.2, "HTTP on PostgreSQL, replay, of the bare application"),
-]
 
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -44,7 +36,6 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
             adapters.HTTP,
             dict.fromkeys(TITLES, "bare"),
             TITLES,
-            AIMS,
             adapters.HTTP_NOTES,
             stores.address,
             PLACE,
@@ -53,15 +44,12 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
         compared = compare(field, settings._replace(seconds=SECONDS), folder)
         asked = stores.asked(compared.working, folder)
         crowds = crowd.run({name: stores.address(f"{name}-crowd") for name in crowd.STORES}, folder / "crowd")
-        conclude(field, compared)
-        overheads = _against_peers(compared)
-    return {
-        "tables": as_json(compared.tables),
-        "asked": asked,
-        "overhead": overheads,
-        "crowd": crowds,
-        "broken": compared.broken,
-    }
+        return {
+            **conclude(field, compared),
+            "server": f"PostgreSQL {stores.postgres.version}, Redis {stores.redis.version}",
+            "asked": asked,
+            "crowd": crowds,
+        }
 
 
 class _Stores:
@@ -106,37 +94,3 @@ class _Stores:
 def _stores(folder: Path) -> Iterator[_Stores]:
     with servers.postgres(folder / "postgres") as postgres, servers.redis(folder / "redis", "always") as redis:
         yield _Stores(postgres, redis)
-
-
-def _against_peers(compared: Compared) -> dict[str, float]:
-    """What a request costs beyond the bare application, ours as a share of the best peer's on the same store."""
-    found: dict[str, float] = {}
-    print()
-    for table in compared.tables:
-        for store in ("postgres", "redis"):
-            for what, cost_of in (("CPU time", _cpu_overhead), ("wall time", _wall_overhead)):
-                costs = {
-                    name: cost_of(table, name) for name in table.slices if name.endswith(store) and table.complete(name)
-                }
-                title = f"{table.case} on {store}, {what} beyond the bare application's, below the best peer's"
-                mine = costs.pop(f"ours-{store}", None)
-                if mine is None or not costs:
-                    print(f"aim  NOT MEASURED  {title}")
-                    continue
-                best = min(costs, key=lambda name: costs[name])
-                found[f"{table.case} {store} {what}"] = mine / costs[best]
-                met = "met   " if mine < costs[best] else "MISSED"
-                print(f"aim  {met}  {title}: {mine:.0f} us a request against {costs[best]:.0f} ({best})")
-    return found
-
-
-def _wall_overhead(table: Table, name: str) -> float:
-    """Microseconds per request beyond the bare application's of the same round (median)."""
-    pairs = zip(table.slices[name], table.slices[table.reference], strict=True)
-    return statistics.median(1e6 / one.rate - 1e6 / bare.rate for one, bare in pairs)
-
-
-def _cpu_overhead(table: Table, name: str) -> float:
-    """The same of the server's CPU time, which a busy machine disturbs less."""
-    pairs = zip(table.slices[name], table.slices[table.reference], strict=True)
-    return statistics.median(1e6 * (one.cpu / one.operations - bare.cpu / bare.operations) for one, bare in pairs)

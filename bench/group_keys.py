@@ -59,5 +59,6 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     for name, why in broken.items():
         print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
     print("note: json.dumps is not RFC 8785: it spells floats and orders some names otherwise.")
-    print_aims([(aim, measured(tables, aim.case, aim.name, as_time=True)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    aims = [(aim, measured(tables, aim.case, aim.name, as_time=True)) for aim in AIMS]
+    print_aims(aims)
+    return {**as_json(tables, CASES, LABELS, aims, as_time=True), "broken": broken}

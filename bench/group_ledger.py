@@ -40,8 +40,9 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
         print_table(CASES[table.case], table, {**EMITS, **DERIVES})
     for name, why in broken.items():
         print(f"BROKEN: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    aims = [(aim, measured(tables, aim.case, aim.name)) for aim in AIMS]
+    print_aims(aims)
+    return {**as_json(tables, CASES, {**EMITS, **DERIVES}, aims), "broken": broken}
 
 
 def _measured(

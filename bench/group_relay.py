@@ -12,7 +12,8 @@ from bench.settings import Settings
 
 SECONDS = 0.5
 LABELS = {
-    "bare": "http.client in eight threads, unsigned, nothing written down",
+    "bare": "http.client in eight threads, a connection each time, unsigned, nothing written down",
+    "bare-kept": "http.client in eight threads, connections kept, unsigned, nothing written down",
     "endpoint": "HttpEndpoint in eight threads: signed, addresses checked, one deadline",
     "sqlite": "the relay, SQLite (synchronous FULL)",
     "postgres": "the relay, PostgreSQL",

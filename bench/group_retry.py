@@ -64,5 +64,6 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     print()
     for name, why in broken.items():
         print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
-    print_aims([(aim, measured(tables, aim.case, aim.name, as_time=True)) for aim in AIMS])
-    return {"tables": as_json(tables), "broken": broken}
+    aims = [(aim, measured(tables, aim.case, aim.name, as_time=True)) for aim in AIMS]
+    print_aims(aims)
+    return {**as_json(tables, TITLES, LABELS, aims, as_time=True), "broken": broken}

@@ -18,9 +18,21 @@ PINNED = {
     "idemkit": "1.0.2",
     "aws-lambda-powertools": "3.37.0",
 }
-DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0", "boto3": "1.44.0"}
-"""What the peers talk to servers with; and what powertools imports, although its Redis layer has no use for it."""
-NAMES = {"powertools": "aws-lambda-powertools"}
+DRIVERS = {
+    "psycopg": "3.3.8",
+    "psycopg-binary": "3.3.8",
+    "asyncpg": "0.32.0",
+    "redis": "8.1.0",
+    "hiredis": "3.5.0",
+    "boto3": "1.44.0",
+}
+"""
+What the peers talk to servers with; and what powertools imports, although its Redis layer has no use for it.
+
+psycopg and its binary are of one version, or nothing works: the peers bring whichever psycopg is the newest.
+"""
+NAMES = {"powertools": "aws-lambda-powertools", "peer-e": "exactly-once", "peer-e-normal": "exactly-once"}
+"""Where an adapter is not named for its package. One package's name is a claim that our own pages do not make."""
 HTTP = {"asgi-idempotency-header": "0.2.0", "fastapi": "0.162.4"}
 """The middleware, and what its Redis layer imports."""
 SERVING = ("httptools", "starlette", "uvicorn", "uvloop")

@@ -1,8 +1,8 @@
 """
 Time slices of deliveries to a receiver on this machine: by a bare HTTP client, by the endpoint alone, by the relay.
 
-Eight at a time, a connection for each, messages of about 200 bytes. The receiver is a process of its own and the same
-for everybody: `python -m bench.relay_slices` answers every POST with 204.
+Eight at a time, messages of about 200 bytes. The receiver is a process of its own and the same for everybody:
+`python -m bench.relay_slices` answers every POST with 204, and keeps the connection unless it is asked not to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WAITING = 4_000
 """Messages that wait when a slice begins: more than any slice delivers."""
 PAYLOAD = {"invoice": 7, "note": "x" * 170}
 BODY = b'{"invoice":7,"note":"' + b"x" * 170 + b'"}'
-_ANSWER = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+_ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+_LAST = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
 
 
 class RelaySlices:
@@ -51,6 +52,8 @@ class RelaySlices:
             allow_private=["127.0.0.1"],
             allow_http=True,
         )
+        self._local = threading.local()
+        self._endpoint.hold_connections(THREADS)
         self._url = url or f"sqlite:///{folder / 'app.db'}"
 
     def check(self) -> None:
@@ -62,7 +65,8 @@ class RelaySlices:
         """As many as fit."""
         if self._name in ("sqlite", "postgres"):
             return self._relayed(seconds)
-        return self._looped(self._bare if self._name == "bare" else self._delivered, seconds)
+        ways = {"bare": self._bare, "bare-kept": self._bare_kept}
+        return self._looped(ways.get(self._name, self._delivered), seconds)
 
     def count(self, case: str, operations: int) -> dict[str, Any]:
         """Not needed here."""
@@ -70,6 +74,7 @@ class RelaySlices:
 
     def close(self) -> None:
         """End the receiver."""
+        self._endpoint.release_connections(THREADS)
         self._receiver.kill()
         self._receiver.wait()
 
@@ -109,10 +114,20 @@ class RelaySlices:
 
     def _bare(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        connection.request("POST", "/hooks", BODY, {"Content-Type": "application/json"})
+        connection.request("POST", "/hooks", BODY, {"Content-Type": "application/json", "Connection": "close"})
         if connection.getresponse().status != 204:
             raise Broken("another answer than 204")
         connection.close()
+
+    def _bare_kept(self) -> None:
+        try:
+            connection = self._local.connection
+        except AttributeError:
+            connection = self._local.connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection.request("POST", "/hooks", BODY, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 204 or response.read():
+            raise Broken("another answer than 204")
 
     def _delivered(self) -> None:
         message = Message("msg_1", "receiver", "invoice.paid", BODY, "application/json", {}, None, 0, 1)
@@ -141,10 +156,13 @@ class RelaySlices:
 async def _receive() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
-            writer.write(_ANSWER)
-            await writer.drain()
+            keeps = True
+            while keeps:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                keeps = b"connection: close" not in head
+                await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
+                writer.write(_ANSWER if keeps else _LAST)
+                await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bench.interleave import Table
@@ -69,20 +69,37 @@ def measured(tables: list[Table], case: str, name: str, *, as_time: bool = False
     return None
 
 
-def print_aims(aims: list[tuple[Aim, float | None]]) -> None:
+def print_aims(aims: Sequence[tuple[Aim, float | None]]) -> None:
     """All the aims of a group."""
     print()
     for aim, value in aims:
         print(aim.verdict(value))
 
 
-def as_json(tables: list[Table]) -> dict[str, object]:
-    """Every slice, for programs."""
+def as_json(
+    tables: list[Table],
+    titles: Mapping[str, str],
+    labels: Mapping[str, str],
+    aims: Sequence[tuple[Aim, float | None]] = (),
+    *,
+    as_time: bool = False,
+) -> dict[str, object]:
+    """Every slice, for programs, and what is needed to print it again."""
     return {
-        table.case: {
-            "reference": table.reference,
-            "slices": {name: [one._asdict() for one in slices] for name, slices in table.slices.items()},
-            "ratio": {name: table.ratio(name) for name in table.slices},
-        }
-        for table in tables
+        "tables": {
+            table.case: {
+                "title": titles[table.case],
+                "reference": table.reference,
+                "slices": {name: [one._asdict() for one in slices] for name, slices in table.slices.items()},
+            }
+            for table in tables
+        },
+        "labels": {name: labels[name] for table in tables for name in table.slices},
+        "as_time": as_time,
+        "aims": aims_as_json(aims),
     }
+
+
+def aims_as_json(aims: Sequence[tuple[Aim, float | None]]) -> list[dict[str, object]]:
+    """Each with what was measured."""
+    return [{"what": aim.what, "bound": aim.bound, "at_most": aim.at_most, "measured": value} for aim, value in aims]

@@ -56,7 +56,10 @@ class Slices:
     def check(self) -> None:
         """One effect per key, the same answer ever after, blocking and awaiting; and settle the keys to replay."""
         work, adapter = self._work, self._adapter
-        self._settled = [(key, work.request(key)) for key in (work.key() for _ in range(SETTLED))]
+        if not getattr(adapter, "keyed", True):  # A reference without a key: nothing is replayed.
+            adapter.fresh(*_named(work))
+            return
+        self._settled = [_named(work) for _ in range(SETTLED)]
         self._check("blocking", adapter.fresh, adapter.replay)
         if self._separate:
             self._check("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
@@ -159,3 +162,8 @@ class Slices:
         self._pool.shutdown()
         self._adapter.close()
         self._loop.close()
+
+
+def _named(work: Work) -> tuple[str, Request]:
+    key = work.key()
+    return key, work.request(key)

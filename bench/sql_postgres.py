@@ -1,5 +1,5 @@
 """
-The process of one adapter of the sql-postgres group: inserts into PostgreSQL by psycopg alone, and through the engine.
+The process of one adapter of the sql-postgres group: inserts by psycopg alone, by hand as the engine does, and by it.
 
 Both have the same driver, event loop and row. The bare one has a connection for each caller, a prepared statement and
 autocommit; the engine has its own pool, and the callers are eight tenants.
@@ -17,12 +17,14 @@ from typing import Any
 import psycopg
 import uvloop
 
+from bench.sql_postgres_hand import ByHand
 from bench.worker import Broken
 from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.requests import Keyed
 
 CALLERS = {"one": 1, "many": 32}
 TENANTS = 8
+NAMES = [f"live-tenant{number}" for number in range(TENANTS)]
 SETTLED = 200
 CREATE = "CREATE TABLE rows (id text PRIMARY KEY, body text NOT NULL)"
 BODY = "x" * 100
@@ -63,7 +65,7 @@ class Through:
     def __init__(self, url: str, *, keyed: bool) -> None:
         self._url = url
         self._keyed = keyed
-        self._names = [f"live-tenant{number}" for number in range(TENANTS)]
+        self._names = NAMES
 
     async def prepare(self) -> None:
         """A database for each tenant."""
@@ -93,11 +95,12 @@ ADAPTERS: dict[str, Callable[[str], Any]] = {
     "bare": Bare,
     "ours": lambda url: Through(url, keyed=True),
     "ours-plain": lambda url: Through(url, keyed=False),
+    "hand": lambda url: ByHand(url, NAMES, CREATE),
 }
 
 
 class SqlPostgres:
-    """One adapter, under one caller or many: `write_one`, `write_many`, `replay_one`, `replay_many`."""
+    """One adapter, under one caller or many: `write_one`, `write_many`, `replay_one`; `limit_one` writes as well."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
@@ -149,7 +152,7 @@ class SqlPostgres:
             nonlocal done
             while True:
                 key = f"settled-{next(self._turns) % SETTLED}" if replays else f"key-{next(self._numbers):09d}"
-                if await self._adapter.insert(number, key) != replays:
+                if await self._adapter.insert(number, key, BODY) != replays:
                     raise Broken(f"{key} was {'not ' if replays else ''}replayed")
                 done += 1
                 if time.perf_counter() >= until:

@@ -13,6 +13,7 @@ BLOCKING = (*SEQUENTIAL, "fresh_aseq", "fresh_thr", "replay_thr")
 AWAITING = ("fresh_task", "replay_task")
 ALL = (*BLOCKING, *AWAITING)
 REQUESTS = ("fresh_http", "replay_http")
+WRITTEN = ("fresh_seq", "fresh_thr")
 TRANSACTIONS = ("fresh_seq", "replay_seq", "fresh_thr")
 
 
@@ -34,11 +35,9 @@ SQLITE = {
     "raw-group": Known("raw group commit, writer thread", "bench.adapters.raw:RawGroup", separate=False),
     "ours": Known("onceward", "bench.adapters.ours:durable"),
     "ours-relaxed": Known("onceward, settle=relaxed", "bench.adapters.ours:relaxed"),
-    "exactly-once": Known(
-        "exactly-once 0.2.1 forced to FULL", "bench.adapters.peer_exactly_once:full", peer=True, separate=False
-    ),
-    "exactly-once-normal": Known(
-        "exactly-once 0.2.1 as shipped (NORMAL)", "bench.adapters.peer_exactly_once:normal", peer=True, separate=False
+    "peer-e": Known("peer E 0.2.1 forced to FULL", "bench.adapters.peer_exactly_once:full", peer=True, separate=False),
+    "peer-e-normal": Known(
+        "peer E 0.2.1 as shipped (NORMAL)", "bench.adapters.peer_exactly_once:normal", peer=True, separate=False
     ),
     "agent-once": Known("agent-once 0.1.0", "bench.adapters.peer_agent_once:AgentOnce", peer=True, separate=False),
     "dbos": Known("dbos 3.3.0, file put into WAL", "bench.adapters.peer_dbos:wal", peer=True),
@@ -48,18 +47,24 @@ SQLITE = {
 }
 
 POSTGRES = {
-    "raw": Known("raw, two durable statements", "bench.adapters.raw_postgres:RawPostgres", separate=False),
+    "raw": Known("raw, claim-or-get and settle", "bench.adapters.raw_postgres:RawPostgres", separate=False),
+    "raw-batched": Known(
+        "raw, batches by hand", "bench.adapters.raw_postgres:RawPostgresBatched", AWAITING, separate=False
+    ),
     "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
-    "exactly-once": Known("exactly-once 0.2.1", "bench.adapters.peer_exactly_once:postgres", peer=True, separate=False),
+    "peer-e": Known("peer E 0.2.1", "bench.adapters.peer_exactly_once:postgres", peer=True, separate=False),
     "agent-once": Known("agent-once 0.1.0", "bench.adapters.peer_agent_once:AgentOnce", peer=True, separate=False),
     "idemkit": Known("idemkit 1.0.2", "bench.adapters.peer_idemkit:postgres", peer=True),
     "dbos": Known("dbos 3.3.0", "bench.adapters.peer_dbos:postgres", peer=True),
 }
 
 REDIS = {
-    "raw": Known("raw, SET NX + SET, GET", "bench.adapters.raw_redis:RawRedis", separate=False),
+    "raw": Known("raw, SET NX GET and SET", "bench.adapters.raw_redis:RawRedis", separate=False),
+    "raw-batched": Known(
+        "raw, pipelines by hand", "bench.adapters.raw_redis:RawRedisBatched", AWAITING, separate=False
+    ),
     "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
-    "exactly-once": Known("exactly-once 0.2.1", "bench.adapters.peer_exactly_once:redis", peer=True, separate=False),
+    "peer-e": Known("peer E 0.2.1", "bench.adapters.peer_exactly_once:redis", peer=True, separate=False),
     "idemkit": Known("idemkit 1.0.2", "bench.adapters.peer_idemkit:redis", peer=True),
     "powertools": Known(
         "powertools 3.37.0",
@@ -70,7 +75,16 @@ REDIS = {
     ),
 }
 
+METRICS = {
+    "ours": Known("onceward, nobody listens", "bench.adapters.ours:durable"),
+    "ours-listening": Known("onceward, a listener counts events", "bench.adapters.ours:listening"),
+    "ours-journal": Known("onceward, a journal behind the work", "bench.adapters.ours:journaled", AWAITING),
+    "hand-journal": Known("onceward, the same rows by hand", "bench.adapters.hand_journal:journaled", AWAITING),
+}
+
 ATOMIC = {
+    "bare": Known("the bare transaction, no key", "bench.adapters.atomic:Bare", WRITTEN, separate=False),
+    "hand-pipelined": Known("pipelined by hand", "bench.adapters.atomic:ByHandPipelined", TRANSACTIONS, separate=False),
     "hand": Known("the same by hand", "bench.adapters.atomic:ByHand", TRANSACTIONS, separate=False),
     "ours": Known("onceward, gate.atomic", "bench.adapters.atomic:Ours", TRANSACTIONS, separate=False),
 }
@@ -83,6 +97,9 @@ ATOMIC_LAST = {
 
 HTTP = {
     "bare": Known("bare application", "bench.http_app:bare", REQUESTS),
+    "raw-sqlite": Known("by hand, raw group commit on SQLite", "bench.adapters.http_raw:sqlite", REQUESTS),
+    "raw-postgres": Known("by hand, batches on PostgreSQL", "bench.adapters.http_raw:postgres", REQUESTS),
+    "raw-redis": Known("by hand, pipelines on Redis", "bench.adapters.http_raw:redis", REQUESTS),
     "ours-memory": Known("onceward, memory", "bench.adapters.http_ours:ours", REQUESTS),
     "ours-sqlite": Known("onceward, SQLite", "bench.adapters.http_ours:ours", REQUESTS),
     "ours-postgres": Known("onceward, PostgreSQL", "bench.adapters.http_ours:ours", REQUESTS),
@@ -98,8 +115,8 @@ HTTP = {
 
 SQLITE_NOTES = (
     "Every adapter syncs the disk before it answers (synchronous FULL), but for two that say otherwise: "
-    "exactly-once as shipped is NORMAL and syncs nothing per operation; settle=relaxed syncs the claim only.",
-    "exactly-once is forced to FULL with PRAGMA synchronous=FULL on its store's own connection; "
+    "peer E as shipped is NORMAL and syncs nothing per operation; settle=relaxed syncs the claim only.",
+    "Peer E (exactly-once) is forced to FULL with PRAGMA synchronous=FULL on its store's own connection; "
     "its option `fingerprint` is set, so that it compares requests as the others do.",
     "dbos has no option for the journal; its file is put into WAL before it is opened, which favours it.",
     "raw has no lease, no fence, no state but a result that is there or not, and no comparison of requests.",
@@ -107,7 +124,7 @@ SQLITE_NOTES = (
 
 POSTGRES_NOTES = (
     "Every adapter is on the same server, each in a database of its own: fsync and synchronous_commit on.",
-    "raw has no lease, no fence, no owner, no comparison of requests; awaiting, it is an asyncpg pool of ten.",
+    "raw has no lease, no fence, no owner, no comparison of requests; awaiting, it is an asyncpg pool of twenty.",
     "CPU time is the client's process only.",
 )
 

@@ -3,6 +3,8 @@ A record and the caller's own row in one PostgreSQL transaction: ours, and the s
 
 By hand: the key is put with INSERT ... ON CONFLICT DO NOTHING, then the business row, then the result beside the key,
 and one commit. psycopg sends BEGIN by itself, so that these are five round trips. A replay is a SELECT by key.
+Pipelined by hand, BEGIN travels with the key and the commit with the result: three trips, like those of the bare
+transaction, which has no key. The key's answer is waited for, because the function may only run if it is ours.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from typing import Any, ClassVar
 import psycopg
 
 from bench.adapters.raw import identity
-from bench.adapters.raw_postgres import BLOCKING, TABLE
+from bench.adapters.raw_postgres import TABLE
 from bench.work import Request, Result, Work
 from onceward import Gate
 
 CHARGES = "CREATE TABLE IF NOT EXISTS charges (id bigserial PRIMARY KEY, customer text NOT NULL, cents bigint NOT NULL)"
+CLAIM = "INSERT INTO operations (id) VALUES (%s) ON CONFLICT DO NOTHING"
+SETTLE = "UPDATE operations SET result = %s WHERE id = %s"
+FIND = "SELECT result FROM operations WHERE id = %s"
 INSERT = "INSERT INTO operations (id, result) VALUES (%s, %s)"
 CHARGE = "INSERT INTO charges (customer, cents) VALUES (%s, %s)"
 
@@ -68,26 +73,57 @@ class Transactions:
         return self._work.effect()
 
 
+class Bare(Transactions):
+    """The business row and its commit, without a key: sent again, it happens again."""
+
+    keyed = False
+
+    def fresh(self, key: str, request: Request) -> Result:
+        """Charge, commit."""
+        connection = self.connection()
+        result = self.charge(connection, request)
+        connection.commit()
+        return result
+
+    replay = fresh
+
+
 class ByHand(Transactions):
     """The same statements without us."""
 
     def fresh(self, key: str, request: Request) -> Result:
         """Claim, charge, settle, commit."""
-        claim, settle, _ = BLOCKING
         stored, connection = identity(key, request), self.connection()
-        if connection.execute(claim, (stored,)).rowcount != 1:
+        if connection.execute(CLAIM, (stored,)).rowcount != 1:
             raise RuntimeError("the key is taken")
         result = self.charge(connection, request)
-        connection.execute(settle, (json.dumps(result), stored))
+        connection.execute(SETTLE, (json.dumps(result), stored))
         connection.commit()
         return result
 
     def replay(self, key: str, request: Request) -> Result:
         """Find."""
         connection = self.connection()
-        row = connection.execute(BLOCKING[2], (identity(key, request),)).fetchone()
+        row = connection.execute(FIND, (identity(key, request),)).fetchone()
         connection.commit()
         result: Result = json.loads(row[0])
+        return result
+
+
+class ByHandPipelined(ByHand):
+    """The same statements, sent together where nothing has to be known in between."""
+
+    def fresh(self, key: str, request: Request) -> Result:
+        """Claim, charge, settle and commit."""
+        stored, connection = identity(key, request), self.connection()
+        with connection.pipeline():
+            claimed = connection.execute(CLAIM, (stored,))  # psycopg puts BEGIN before it, in the same piece.
+        if claimed.rowcount != 1:
+            raise RuntimeError("the key is taken")
+        result = self.charge(connection, request)
+        with connection.pipeline():
+            connection.execute(SETTLE, (json.dumps(result), stored))
+            connection.commit()
         return result
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from bench.work import Request, Result, Work
 from onceward import AsyncGate, Gate
+from onceward._core.events import Event
+from onceward.journal import AsyncJournal
 
 
 class Ours:
@@ -45,9 +48,13 @@ class Ours:
         asyncio.run(self._async_gate.close())
 
 
+def _files(folder: Path) -> tuple[str, str]:
+    return f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/ours_async.db"
+
+
 def durable(folder: Path, work: Work) -> Ours:
     """On files, with defaults."""
-    return Ours(work, f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/ours_async.db")
+    return Ours(work, *_files(folder))
 
 
 def relaxed(folder: Path, work: Work) -> Ours:
@@ -59,3 +66,20 @@ def relaxed(folder: Path, work: Work) -> Ours:
 def server(folder: Path, work: Work, url: str) -> Ours:
     """On a server, with defaults."""
     return Ours(work, url, url)
+
+
+def listening(folder: Path, work: Work) -> Ours:
+    """With a listener that counts events by their type, as one that feeds metrics does."""
+    seen: Counter[str] = Counter()
+
+    def note(event: Event) -> None:
+        seen[event.type] += 1
+
+    return Ours(work, *_files(folder), listeners=[note])
+
+
+def journaled(folder: Path, work: Work) -> Ours:
+    """With a journal behind the work, on a file beside the records."""
+    url, async_url = _files(folder)
+    journal = AsyncJournal(async_url, scope="live:acme", worker="bench")
+    return Ours(work, url, async_url, listeners=[journal.listener()])

@@ -115,21 +115,34 @@ class RawGroup(Raw):
     async def afresh(self, key: str, request: Request) -> Result:
         """Same as `fresh`, but awaits."""
         stored = identity(key, request)
-        loop = asyncio.get_running_loop()
-        claimed = loop.create_future()
-        self._queue.put((CLAIM, (stored,), claimed))
-        await claimed
+        await self._written(CLAIM, (stored,))
         result = self._work.effect()
-        settled = loop.create_future()
-        self._queue.put((SETTLE, (json.dumps(result), stored), settled))
-        await settled
+        await self._written(SETTLE, (json.dumps(result), stored))
         return result
+
+    async def claim(self, id: bytes) -> str | None:
+        """None: the key is ours. Otherwise what is stored under it."""
+        row = self._reader().execute(FIND, (id,)).fetchone()
+        if row is None:
+            await self._written(CLAIM, (id,))
+            return None
+        stored: str = row[0]
+        return stored
+
+    async def settle(self, id: bytes, result: str) -> None:
+        """Keep it."""
+        await self._written(SETTLE, (result, id))
 
     def close(self) -> None:
         """Stop the thread."""
         self._queue.put(None)
         self._thread.join()
         super().close()
+
+    def _written(self, sql: str, values: tuple[Any, ...]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put((sql, values, done))
+        return done
 
     def _wait(self, sql: str, values: tuple[Any, ...]) -> None:
         lock = threading.Lock()
