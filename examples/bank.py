@@ -10,8 +10,10 @@ again. Without the header, every request is a new charge.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.request import Request, urlopen
@@ -23,6 +25,8 @@ class Bank(ThreadingHTTPServer):
     """The server. `with Bank() as bank:` serves from a thread of its own, at `bank.url`."""
 
     daemon_threads = True
+    victim: subprocess.Popen[bytes] | None = None
+    """A process that is killed (`kill -9`) as soon as the next charge is booked, before it can hear of it."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Counter)  # Port 0: any free one.
@@ -50,6 +54,10 @@ class Bank(ThreadingHTTPServer):
             self.charges.append(charge)
             if key is not None:
                 self._by_key[key] = charge
+            if self.victim is not None:
+                self.victim.kill()
+                self.victim.wait()
+                self.victim = None
             return charge
 
 
@@ -71,7 +79,8 @@ class _Counter(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(payload)
+        with suppress(OSError):  # Whoever asked is dead.
+            self.wfile.write(payload)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing: the examples tell what happens."""

@@ -43,10 +43,10 @@ def table(seen: list[dict[str, Any]]) -> str:
             found[one["scenario"]][one["point"], one["gated"]].append(one)
     stores = ", ".join(sorted({one["store"] for one in seen}))
     rows = [
-        f"Stores: {stores}. Each cell: charges without the gate, and with it; `?` where the model is told that it may "
-        "have happened.",
+        f"Stores: {stores}. Each cell: charges without the gate, and with it; `?` where the model hears that it "
+        "may have happened.",
         "",
-        "| agent | " + " | ".join(POINTS) + " | the other call of the same answer | seconds until it goes on |",
+        "| agent | " + " | ".join(POINTS) + " | the other call of the same answer | seconds until it continues |",
         "|---|" + "---|" * (len(POINTS) + 2),
     ]
     for scenario, cases in sorted(found.items()):

@@ -3,13 +3,14 @@ Planted faults: does a mark's test go red when what it promises is broken?
 
     python tools/faults.py                 every fault
     python tools/faults.py NAME ...        these
-    python tools/faults.py --tenth SEED    a tenth of them, chosen by the seed
+    python tools/faults.py --sample SEED   one of thirty, chosen by the seed
     python tools/faults.py --list          run nothing: names, files, and the tests marked for each
 
 A fault is a table in `tests/faults/*.toml`: a file, a text in it that occurs once, what to put in its place, and the
 numbers of the requirements or findings that it breaks. It is planted in a scratch copy, never here, and the tests
 that carry `@pytest.mark.fault("NAME")` are run there. It is caught when each of them fails by its own assertion in at
-least one of its variants. An error before the assertion catches nothing. Exit code 1: a fault survived.
+least one of its variants. An error before the assertion catches nothing. Nor does a test that fails in any case: all of
+them are run once in a copy without a fault before, and must not fail there. Exit code 1: a fault survived.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300
 """One fault's tests may take this long; a fault that makes them hang is not caught by an assertion."""
+SHARE = 30
+"""One of so many is planted in each run of `make test`: the tests of all of them run there, without a fault."""
 UNUSED = ("cacheprovider", "randomly", "xdist", "anyio", "faker", "schemathesis")
 """Plug-ins of pytest that no marked test needs. Importing the last two takes longer than most marked tests."""
 
@@ -110,6 +114,12 @@ def missing_frameworks(name: str) -> set[str]:
     return {needed for needed in frameworks_of(name) if not _is_installed(needed)}
 
 
+def missing_programs(fault: Fault) -> list[str]:
+    """What is not on this machine, and the tests of a fault cannot do without: Node.js for TypeScript."""
+    needed = ("node", "npm") if fault.file.endswith(".ts") else ()
+    return [program for program in needed if shutil.which(program) is None]
+
+
 def _is_installed(module: str) -> bool:
     try:
         found = find_spec(module)
@@ -129,10 +139,10 @@ def marked(root: Path = ROOT) -> dict[str, list[str]]:
     return files
 
 
-def a_tenth(names: Iterable[str], seed: int) -> list[str]:
-    """A tenth of the faults, rounded up; the same for the same seed."""
+def a_sample(names: Iterable[str], seed: int) -> list[str]:
+    """One of so many faults, rounded up; the same for the same seed."""
     ordered = sorted(names)
-    return sorted(random.Random(seed).sample(ordered, -(-len(ordered) // 10)))
+    return sorted(random.Random(seed).sample(ordered, -(-len(ordered) // SHARE)))
 
 
 @contextmanager
@@ -160,26 +170,57 @@ def judge(fault: Fault, copy: Path) -> Verdict:
     path = copy / fault.file
     sound = path.read_text(encoding="utf-8")
     _write(path, sound.replace(fault.old, fault.new))
-    report = copy / "fault-report.json"
-    report.unlink(missing_ok=True)
     try:
-        ran = subprocess.run(
-            [sys.executable, "tools/faults.py", "--watch", str(report), fault.name, *test_files(fault.name, copy)],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        ends, printed = _ends([fault.name], copy, SECONDS)
     except subprocess.TimeoutExpired:
         return Verdict(False, f"its tests did not end within {SECONDS} s; give them a time limit of their own")
     finally:
         _write(path, sound)
-    if not report.is_file():
-        return Verdict(False, f"pytest could not run its tests:\n{ran.stdout[-2000:]}")
-    return _read(json.loads(report.read_text(encoding="utf-8")), ran.stdout)
+    return _read(ends.get(fault.name), printed)
+
+
+def fails_anyway(names: Sequence[str], copy: Path) -> dict[str, str]:
+    """Which of these faults have a test that fails without any fault, or did not end; all are run once, together."""
+    try:
+        ends, printed = _ends(names, copy, SECONDS * max(1, len(names)))
+    except subprocess.TimeoutExpired:
+        return dict.fromkeys(names, "its tests, run without a fault together with those of others, did not end")
+    wrong = {}
+    for name in names:
+        failed = {test: how for test, how in ends.get(name, {}).items() if not {*how} <= {"passed", "skipped"}}
+        if failed:
+            told = "; ".join(f"{test} ({', '.join(sorted({*how}))})" for test, how in sorted(failed.items()))
+            wrong[name] = f"without the fault these fail, too: {told}"
+        elif name not in ends:
+            wrong[name] = f"its tests did not run without the fault:\n{printed[-2000:]}"
+    return wrong
+
+
+Ends = dict[str, list[str]]
+"""How each variant of a test ended."""
+
+
+def _ends(names: Sequence[str], copy: Path, seconds: float) -> tuple[dict[str, Ends], str]:
+    """Run the tests marked for these faults, in the copy as it is: how they ended, by fault, and what was printed."""
+    report = copy / "fault-report.jsonl"
+    report.unlink(missing_ok=True)
+    files = sorted({file for name in names for file in test_files(name, copy)})
+    ran = subprocess.run(
+        [sys.executable, "tools/faults.py", "--watch", str(report), ",".join(names), *files],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    ends: dict[str, Ends] = {}
+    # Line by line, because a test that hangs takes its process with it: what ended before is known.
+    for line in report.read_text(encoding="utf-8").splitlines() if report.is_file() else []:
+        name, test, how = json.loads(line)
+        ends.setdefault(name, {}).setdefault(test, []).append(how)
+    return ends, ran.stdout
 
 
 def _write(path: Path, text: str) -> None:
@@ -195,24 +236,41 @@ def _write(path: Path, text: str) -> None:
 
 
 def judge_all(faults: Sequence[Fault], jobs: int) -> Iterator[tuple[Fault, Verdict]]:
-    """Judge them side by side, each worker in a copy of its own; verdicts as they come."""
-    with ExitStack() as copies:
+    """
+    Judge them side by side, each worker in a copy of its own; verdicts as they come.
+
+    First, without a fault, all of their tests: whoever fails there catches nothing.
+    """
+    jobs = max(1, min(jobs, len(faults)))
+    with ExitStack() as copies, ThreadPoolExecutor(max_workers=jobs) as workers:
         free: SimpleQueue[Path] = SimpleQueue()
-        for _ in range(max(1, min(jobs, len(faults)))):
+        for _ in range(jobs):
             free.put(copies.enter_context(scratch_copy()))
 
-        def work(fault: Fault) -> tuple[Fault, Verdict]:
+        def in_a_copy(work: Callable[[Path], T]) -> T:
             copy = free.get()
             try:
-                return fault, judge(fault, copy)
+                return work(copy)
             finally:
                 free.put(copy)
 
-        with ThreadPoolExecutor(max_workers=max(1, jobs)) as workers:
-            yield from (one.result() for one in as_completed([workers.submit(work, fault) for fault in faults]))
+        # Faults of one file stay together, so that its tests are imported in one process only.
+        names = sorted((one.name for one in faults if not problems(one)), key=test_files)
+        size = -(-len(names) // jobs) or 1
+        parts = [names[at : at + size] for at in range(0, len(names), size)]
+        anyway: dict[str, str] = {}
+        for found in workers.map(lambda part: in_a_copy(partial(fails_anyway, part)), parts):
+            anyway |= found
+
+        def verdict(fault: Fault) -> tuple[Fault, Verdict]:
+            return fault, in_a_copy(partial(judge, fault))
+
+        yield from ((one, Verdict(False, anyway[one.name])) for one in faults if one.name in anyway)
+        waiting = [workers.submit(verdict, one) for one in faults if one.name not in anyway]
+        yield from (one.result() for one in as_completed(waiting))
 
 
-def _read(ends: dict[str, list[str]], printed: str) -> Verdict:
+def _read(ends: Ends | None, printed: str) -> Verdict:
     if not ends:
         return Verdict(False, f"no marked test ran:\n{printed[-2000:]}")
     for test, how in sorted(ends.items()):
@@ -222,16 +280,16 @@ def _read(ends: dict[str, list[str]], printed: str) -> Verdict:
 
 
 class Watcher:
-    """A pytest plug-in, inside the copy: keeps only the marked tests, and notes how each ends."""
+    """A pytest plug-in, inside the copy: keeps only the marked tests, and writes down how each ends."""
 
-    def __init__(self, fault: str) -> None:
-        """The fault whose tests are run."""
-        self.fault = fault
-        self.ends: dict[str, list[str]] = {}
+    def __init__(self, report: Path, faults: Iterable[str]) -> None:
+        """Where to, and the faults whose tests are run."""
+        self._report = report
+        self._faults = frozenset(faults)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests that are marked for the fault."""
-        items[:] = [item for item in items if any(self.fault in mark.args for mark in item.iter_markers("fault"))]
+        """Keep the tests that are marked for these faults."""
+        items[:] = [item for item in items if self._names(item)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -247,42 +305,45 @@ class Watcher:
             self._note(item, report.outcome)
         return report
 
+    def _names(self, item: pytest.Item) -> set[str]:
+        return {name for mark in item.iter_markers("fault") for name in mark.args} & self._faults
+
     def _note(self, item: pytest.Item, how: str) -> None:
-        self.ends.setdefault(item.nodeid.partition("[")[0], []).append(how)
+        test = item.nodeid.partition("[")[0]
+        with self._report.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps([name, test, how]) + "\n" for name in sorted(self._names(item)))
 
 
-def watch(report: Path, fault: str, files: list[str]) -> int:
+def watch(report: Path, faults: list[str], files: list[str]) -> int:
     """Inside the copy: run the marked tests of these files, and write down how they ended."""
-    watcher = Watcher(fault)
     options = ["-q", "--tb=short", "--timeout=120", *(f"-pno:{name}" for name in UNUSED)]
-    code = pytest.main([*options, *files], plugins=[watcher])
-    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
-        report.write_text(json.dumps(watcher.ends), encoding="utf-8")
-    return int(code)
+    return int(pytest.main([*options, *files], plugins=[Watcher(report, faults)]))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Plant faults in a scratch copy; their tests must go red.")
     parser.add_argument("names", nargs="*", help="faults (all, if none is named)")
-    parser.add_argument("--tenth", type=int, metavar="SEED", help="only a tenth, chosen by this seed")
+    parser.add_argument("--sample", type=int, metavar="SEED", help=f"only one of {SHARE}, chosen by this seed")
     parser.add_argument("--frameworks", action="store_true", help="only those of tests that need an agent framework")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies that are worked in side by side")
     parser.add_argument("--list", action="store_true", help="run nothing, list them")
     parser.add_argument("--watch", type=Path, metavar="REPORT", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.watch:
-        return watch(options.watch, options.names[0], options.names[1:])
+        return watch(options.watch, options.names[0].split(","), options.names[1:])
     faults = load()
     if unknown := [name for name in options.names if name not in faults]:
         parser.error(f"no such fault: {', '.join(unknown)}")
-    chosen = options.names or (a_tenth(faults, options.tenth) if options.tenth is not None else sorted(faults))
+    chosen = options.names or (a_sample(faults, options.sample) if options.sample is not None else sorted(faults))
     if options.frameworks:
         chosen = [name for name in chosen if frameworks_of(name)]
     for name in chosen:
         if missing := missing_frameworks(name):
             print(f"left out  {name}: it needs {', '.join(sorted(missing))}, as `make test-agents` has it", flush=True)
-    chosen = [name for name in chosen if not missing_frameworks(name)]
+        if absent := missing_programs(faults[name]):
+            print(f"left out  {name}: it needs {', '.join(absent)}, and this machine has none", flush=True)
+    chosen = [name for name in chosen if not missing_frameworks(name) and not missing_programs(faults[name])]
     if options.list:
         for name in chosen:
             print(f"{name}  {' '.join(faults[name].ids)}  {faults[name].file}  {' '.join(test_files(name))}")

@@ -1,25 +1,58 @@
-"""Draw the pictures in docs/images from the simulations: `make pictures`."""
+"""
+Draw the pictures in docs/images anew: from the simulations, the rules, real runs and kept measurements.
+
+    python tools/pictures.py            write docs/images/*.svg
+    python tools/pictures.py --check    exit code 1 if a picture is not what would be drawn
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from drawings import crashes, failover, guarantee, keyed_request, life_of_a_key, one_call
 
 from onceward.testing.simulator import simulate_collapse, simulate_jitter, simulate_storm
 from onceward.testing.simulator.chart import picture
+from onceward.testing.simulator.report import SimulationReport
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 
 
-def main() -> None:
-    """Draw them all."""
+def _plot(simulate: Callable[[], SimulationReport]) -> str:
+    return picture(simulate().plots[0])
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "life-of-a-key": life_of_a_key.draw,
+    "keyed-request": keyed_request.draw,
+    "one-call": one_call.draw,
+    "which-guarantee": guarantee.draw,
+    "crashes": crashes.draw,
+    "failover": failover.draw,
+    "jitter": partial(_plot, simulate_jitter),
+    "collapse": partial(_plot, simulate_collapse),
+    "storm": partial(_plot, simulate_storm),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Draw or compare them all."""
+    check = "--check" in arguments
     IMAGES.mkdir(exist_ok=True)
-    for name, plots in {
-        "jitter": simulate_jitter().plots[:1],
-        "collapse": simulate_collapse().plots[:1],
-        "storm": simulate_storm().plots[:1],
-    }.items():
-        (IMAGES / f"{name}.svg").write_text(picture(*plots), encoding="utf-8")
+    stale = 0
+    for name, draw in PICTURES.items():
+        file, drawn = IMAGES / f"{name}.svg", draw()
+        if file.is_file() and file.read_text(encoding="utf-8") == drawn:
+            continue
+        stale += 1
+        print(f"{file.name}: not as it would be drawn; make pictures" if check else f"{file.name}: drawn")
+        if not check:
+            file.write_text(drawn, encoding="utf-8")
+    return 1 if check and stale else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
