@@ -8,6 +8,8 @@ the tests ran in another process.
 
 from __future__ import annotations
 
+import gc
+import logging
 import re
 import signal
 from collections import Counter
@@ -45,12 +47,40 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Any:
     return made
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Any:
+    """Nothing that is collected here goes before the end: the garbage collector need not look for it, nor at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that look at a clock, wait, or have threads, before `-m` chooses."""
+    """
+    Mark the tests that look at a clock, wait, or have threads, before `-m` chooses.
+
+    Workers must collect the same names: one with an address in it (the repr of an object) differs from process to
+    process, now and then.
+    """
     for item in items:
+        if " object at 0x" in item.nodeid:
+            raise pytest.UsageError(f"give this case an id of its own, without an address: {item.nodeid}")
         if item.get_closest_marker("timing") is None and is_timed(item):
             item.add_marker(pytest.mark.timing)
+
+
+def pytest_runtest_teardown() -> None:
+    """Undo what `onceward serve` did to logging, if a test ran it in this process: its stderr is gone with the test."""
+    for name in ("onceward", "uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        if any(type(handler).__name__ == "BoundedLogHandler" for handler in logger.handlers):
+            logger.handlers, logger.propagate = [], True
+            logger.setLevel(logging.NOTSET)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -49,9 +49,10 @@ def reaches_a_clock(*begin: Any) -> bool:
     """Whether one of these functions, or a helper that they name, does."""
     seen: set[FunctionType] = set()
     classes: set[type] = set()
-    names: set[str] = set()
+    # Of a class, what is always called, and the methods that somebody on the way names.
+    names = {"__init__", "__enter__", "__exit__"}
     ahead = [one for thing in begin for one in _functions(thing)]
-    while ahead:
+    while ahead or (ahead := [one for one in _methods(classes, names) if one not in seen]):
         function = ahead.pop()
         if function in seen:
             continue
@@ -67,11 +68,11 @@ def reaches_a_clock(*begin: Any) -> bool:
                 if isinstance(value, type) and _is_ours(value):
                     classes.add(value)
                 ahead += _functions(value)
-        # Of a class, what is always called, and the methods that somebody on the way names.
-        wanted = names | {"__init__", "__enter__", "__exit__"}
-        methods = (getattr(one, name, None) for one in classes for name in wanted)
-        ahead += [one for method in methods for one in _functions(method) if one not in seen]
     return False
+
+
+def _methods(classes: set[type], names: set[str]) -> list[FunctionType]:
+    return [one for kind in classes for name in names for one in _functions(getattr(kind, name, None))]
 
 
 def _functions(thing: Any) -> list[FunctionType]:

@@ -189,7 +189,7 @@ class TestTheLogIsAway:
 
         assert raised == []
         assert (found.outcome, again.is_chained) == (None, True)
-        assert "decision 1 (token.create) is done, and the decision log could not be told" in caplog.text
+        assert "decision 1 (token.create) is done, but the decision log could not be updated" in caplog.text
 
 
 class TestStoresWithoutTables:

@@ -112,7 +112,7 @@ def test_a_text_that_was_only_deleted_is_missed(world: World, about_acme: Decisi
     parts that it leaves, such as who it was.
     """
     world.execute("DELETE FROM onceward_audit_texts WHERE number = 3 AND part = 'reason'")
-    fault = "is missing, and no tenant was erased that it was about"
+    fault = "is missing, although its tenant was not erased"
     assert about_acme.verify().findings == [(3, f"its reason {fault}")]
     erase(about_acme)
     assert about_acme.verify().findings == []

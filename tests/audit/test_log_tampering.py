@@ -131,7 +131,7 @@ def test_a_truncated_log_is_found_by_a_head_that_was_noted(filled: DecisionLog, 
     decide(filled)
     decide(filled)
     assert filled.verify().findings == []
-    assert first(filled, noted) == (8, "it is not the one that was expected: the log was written anew")
+    assert first(filled, noted) == (8, "it is not the expected entry: the log was rewritten")
 
 
 def test_an_emptied_log_is_found(filled: DecisionLog, world: World) -> None:
@@ -141,7 +141,7 @@ def test_an_emptied_log_is_found(filled: DecisionLog, world: World) -> None:
     noted = filled.verify().head
     for table in ("entries", "texts"):
         world.execute(f"DELETE FROM onceward_audit_{table}")
-    assert first(filled) == (1, "numbers 1 to 8 are missing: entries were taken off the end")
+    assert first(filled) == (1, "numbers 1 to 8 are missing: entries were removed from the end")
     world.execute("UPDATE onceward_audit_head SET number = 0, hash = ''")
 
     assert filled.verify().findings == []
@@ -157,7 +157,7 @@ def test_texts_that_nobody_wrote_are_found(filled: DecisionLog, world: World) ->
     world.execute("DELETE FROM onceward_audit_texts WHERE number = 2 AND part = 'reason'")
     world.execute("INSERT INTO onceward_audit_texts VALUES (0, 'reason', 'x', 'planted')")
 
-    assert first(filled) == (0, "there is a text of it and no entry")
+    assert first(filled) == (0, "it has a text but no entry")
 
 
 def test_a_tenant_cannot_be_made_another(filled: DecisionLog, world: World) -> None:

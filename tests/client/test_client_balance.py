@@ -231,7 +231,7 @@ class TestBeforeSending:
             {"metadata": {"a": object()}},
             {"metadata": {"a": float("nan")}},
             {"metadata": {"a": "x" * 5_000}},
-            {"reference_id": "has blanks"},
+            {"reference_id": "has spaces"},
             {"reference_id": ""},
             {"reference_id": "r" * 256},
         ],

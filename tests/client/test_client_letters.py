@@ -198,7 +198,7 @@ def test_a_letter_without_its_payload_says_that_it_cannot_be_requeued(
     told = _onceward("dead", "show", letter.digest, "--store", dead.url)
 
     assert (letter.payload, letter.key) == ("omitted", f"test:row:{name}")
-    assert "not from here: the request was not kept" in told.stdout
+    assert "not possible here: the request was not kept" in told.stdout
     with pytest.raises(ConfigurationError, match="cannot be requeued: its request was not kept"):
         dead.seen.requeue(letter)
 
@@ -286,7 +286,7 @@ def test_what_may_have_happened_is_not_sent_again_when_its_key_may_be_forgotten(
             try:
                 dead.requeue(letter)
             except OutcomeUnknown as error:
-                refused += "Look whether it did" in str(error)
+                refused += "Check whether it did" in str(error)
         assert (len(again), refused) == (1, 2)
         for letter in dead.list():
             dead.requeue(letter, did_not_happen=True)

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from servers import postgres
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SECONDS_MAX = 60
+SECONDS_MAX = 300
+DATABASE = "charge_api"
 DOUBT_IS_LOGGED = "onceward: charge was not run (in_doubt)"
 """A person must hear of it, so it is on stderr, unless logging is set up otherwise."""
 
@@ -26,10 +29,12 @@ LAST_LINES = {
     "drf_charges.py": "5 requests, 1 charge",
     "expenses.py": "expenses in the table: 1",
     "fastapi_charges.py": "14 requests, 2 charges at the provider, one for each of 2 tenants",
+    "langgraph_killed.py": "2 requests, 1 charge",
     "litestar_charges.py": "15 requests, 2 charges, one for each of 2 tenants",
     "starlette_charges.py": "13 requests, 2 charges, one for each of 2 tenants",
     "flask_charges.py": "5 requests, 2 charges",
     "migrate_and_seed.py": "replayed in the last run: 3 of 3",
+    "stripe_in_outbox_out.py": "3 deliveries, 2 runs, 1 payment, 2 tries, 1 parcel",
     "webhook_once.py": "10 deliveries, 1 parcel",
 }
 
@@ -51,7 +56,8 @@ LINES_MAX = 60
 """An example of a framework fits on a screen or two; `order_agent.py` is the demo's third act, and longer."""
 
 # The demo has a test file of its own; bank and mail server are what examples talk to; some are served by `serving`.
-NOT_HERE = {"demo.py", "bank.py", "mail_server.py", "serving.py"}
+# `charge_api.py` needs PostgreSQL, and has a test below.
+NOT_HERE = {"demo.py", "bank.py", "mail_server.py", "serving.py", "charge_api.py"}
 
 
 def run(name: str, folder: Path, *arguments: str) -> list[str]:
@@ -78,6 +84,22 @@ def test_an_example_ends_as_it_says(name: str, tmp_path: Path) -> None:
 
     assert (LAST_LINES[name], LAST_LINES[name]) == (printed[-1], again[-1])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
+def test_an_api_on_postgresql_is_killed_while_it_charges_and_charges_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server dies after the bank has booked and before it hears of it; the same request to the next one is answered.
+    """
+    postgres.running().execute(f"CREATE DATABASE {DATABASE}")
+    monkeypatch.setenv("DATABASE_URL", postgres.running().url(DATABASE))
+    for _ in range(2):
+        killed, ran, replayed, counted = run("charge_api.py", tmp_path)
+        assert killed.startswith("the server was killed while it charged")
+        assert (ran[:3], ran[-3:], replayed[:3], replayed[-8:]) == ("201", "ran", "201", "replayed")
+        assert counted == "3 requests, 2 at the bank, 1 charge"
 
 
 @pytest.mark.slow

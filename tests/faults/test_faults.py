@@ -1,11 +1,13 @@
 """
-Planted faults: each can be planted, has a test that is marked for it, and (a tenth of them, each run) turns it red.
+Planted faults: each can be planted, has a test that is marked for it, and (one of thirty, each run) turns it red.
 
 `make faults` plants all of them.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,10 +30,10 @@ HANGING = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A tenth of the faults, chosen by the run's own seed, so that a red run can be repeated."""
+    """Some of the faults, chosen by the run's own seed, so that a red run can be repeated."""
     if "planted" in metafunc.fixturenames:
         seed = metafunc.config.getoption("randomly_seed", 0)
-        metafunc.parametrize("planted", faults.a_tenth(KNOWN.keys() - HANGING, seed if isinstance(seed, int) else 0))
+        metafunc.parametrize("planted", faults.a_sample(KNOWN.keys() - HANGING, seed if isinstance(seed, int) else 0))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,71 @@ def test_every_mark_names_a_fault() -> None:
 def test_a_planted_fault_turns_its_tests_red(planted: str, copy: Path) -> None:
     if faults.missing_frameworks(planted):
         pytest.skip("in make test-agents")
+    if absent := faults.missing_programs(KNOWN[planted]):
+        pytest.skip(f"NOT TESTED HERE: no {' and no '.join(absent)} on this machine")
     verdict = faults.judge(KNOWN[planted], copy)
 
     assert verdict.caught, verdict.reason
+
+
+THING = "def half(number):\n    return number / 2\n"
+ITS_TESTS = """
+import pytest
+from thing import half
+
+@planted("it-doubles")
+def test_four_is_halved():
+    assert half(4) == 2
+
+@planted("it-is-off-by-one", "nobody-asks")
+def test_eight_is_halved():
+    assert half(8) == 4
+
+@planted("it-is-off-by-one")
+@pytest.mark.parametrize("number", [6, 8])
+def test_that_is_out_of_date(number):
+    assert half(number) == 4
+""".replace("@planted", "@pytest.mark.fault")
+ITS_FAULTS = {"it-doubles": "number * 2", "it-is-off-by-one": "number / 2 + 1", "nobody-asks": "number / 2 + 0"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Another project with the tool: one function, a test that is red in any case, and three faults."""
+    texts = {"src/thing.py": THING, "tests/test_thing.py": ITS_TESTS}
+    texts["tests/faults/thing.toml"] = "\n".join(
+        f'[{name}]\nids = ["A01"]\nfile = "src/thing.py"\nold = "number / 2"\nnew = "{new}"\n'
+        for name, new in ITS_FAULTS.items()
+    )
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "tools").mkdir()
+    shutil.copyfile(ROOT / "tools" / "faults.py", tmp_path / "tools" / "faults.py")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def tried(project: Path, *names: str) -> tuple[int, dict[str, str]]:
+    """The exit code, and what is said of each fault."""
+    command = [sys.executable, "tools/faults.py", *names]
+    ran = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+    return ran.returncode, dict(re.findall(r"^\[\d/\d\] \w+  ([\w-]+): (.*)$", ran.stdout, re.MULTILINE))
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a-test-that-fails-anyway-catches-a-fault")
+def test_a_test_that_is_red_without_the_fault_catches_nothing(project: Path) -> None:
+    """
+    It is named, although another test of that fault goes red as it should; the other faults are judged as ever.
+    """
+    code, said = tried(project)
+
+    assert code == 1
+    assert said == {
+        "it-doubles": "1 test red",
+        "it-is-off-by-one": "without the fault these fail, too: "
+        "tests/test_thing.py::test_that_is_out_of_date (passed, red)",
+        "nobody-asks": "tests/test_thing.py::test_eight_is_halved did not fail by its own assertion (passed)",
+    }
+    assert tried(project, "it-doubles") == (0, {"it-doubles": "1 test red"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from onceward import AsyncGate
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.server.request_fingerprint import RequestFingerprint
-from onceward.http.server.thread_offload import HEAVY_BYTES
+from onceward.http.server.thread_offload import HEAVY_BYTES, offload
 from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts
 from onceward.service.web import bodies, endpoints
@@ -26,13 +25,14 @@ LONG = json.dumps({"text": "a" * HEAVY_BYTES}).encode()
 SHORT = b'{"text":"a"}'
 
 
-async def _asked(app: Any, body: bytes) -> list[Any]:
-    headers = [(b"content-type", b"application/json"), (b"idempotency-key", b"k")]
+async def _asked(app: Any, *pieces: bytes, kind: bytes = b"application/json") -> list[Any]:
+    headers = [(b"content-type", kind), (b"idempotency-key", b"k")]
+    left = list(pieces)
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
     sent: list[Any] = []
 
     async def receive() -> Any:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -74,6 +74,64 @@ def test_the_middleware_reads_a_long_body_in_a_thread(
     assert [one == threading.get_ident() for one in threads] == [on_the_loop]
 
 
+@pytest.mark.fault("long-pieces-are-hashed-on-the-loop")
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_middleware_hashes_a_long_piece_in_a_thread(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A body that is compared by its bytes is hashed as it comes, and a server may hand over megabytes at once.
+    """
+    threads: list[bool] = []
+    feed, loop_thread = RequestFingerprint.feed, threading.get_ident()
+
+    def watched(self: RequestFingerprint, piece: bytes) -> None:
+        threads.append(threading.get_ident() == loop_thread)
+        feed(self, piece)
+
+    monkeypatch.setattr(RequestFingerprint, "feed", watched)
+    parts = [b"x" * (HEAVY_BYTES + 1)] * pieces
+
+    async def main() -> int:
+        async with AsyncGate("memory://", scope="test:a") as gate:
+            sent = await _asked(IdempotencyMiddleware(_ok, gate=gate, scope="test:a"), *parts, kind=b"text/plain")
+        return int(sent[0]["status"])
+
+    assert asyncio.run(main()) == 200
+    assert threads == [False] * pieces
+
+
+@pytest.mark.fault("whoever-is-cancelled-leaves-its-thread-behind")
+def test_who_is_cancelled_meanwhile_goes_when_the_thread_is_done() -> None:
+    """
+    The buffer that it works on is closed by whoever is cancelled, and its temporary file with it.
+    """
+    begun, may_end = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(60)
+        order.append("the work")
+
+    async def wait_for_it() -> None:
+        try:
+            await offload(work)
+        finally:
+            order.append("who waited")
+
+    async def main() -> bool:
+        waiting = asyncio.create_task(wait_for_it())
+        await asyncio.to_thread(begun.wait, 60)
+        for _ in range(2):
+            waiting.cancel()
+            await asyncio.wait({waiting}, timeout=0.01)
+        may_end.set()
+        await asyncio.wait({waiting})
+        return waiting.cancelled()
+
+    assert asyncio.run(main())
+    assert order == ["the work", "who waited"]
+
+
 class Said(msgspec.Struct):
     """What the endpoint takes."""
 
@@ -109,8 +167,11 @@ def test_the_service_reads_a_long_body_in_a_thread(
     handler = _Handler([endpoint], authenticator, 1_000_000, endpoints.PROFILES["default"])
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
-    with ExitStack() as held:
-        taken, size = asyncio.run(handler._body(request, endpoint, accounts.of_tenant("acme"), held))
+    account = accounts.of_tenant("acme")
 
-    assert (taken.text, size) == (json.loads(body)["text"], len(body))
+    async def main() -> Any:
+        with bodies.BodyIntake(account, most=1_000_000) as intake:
+            return await handler._parsed(account, await intake.read(request), Said)
+
+    assert asyncio.run(main()).text == json.loads(body)["text"]
     assert [one == threading.get_ident() for one in threads] == [on_the_loop]

@@ -4,26 +4,40 @@ A warm process that runs scripts from the documentation: it has imported the pac
     python -W error page_nursery.py     one line in for each script: {"file", "folder", "environment", "output"}
                                         one line out: how it ended
 
-Starting Python and importing everything takes most of a second, and there are hundreds of scripts.
+Starting Python and importing everything takes most of a second, and a framework some seconds; there are hundreds of
+scripts. What a script imports from elsewhere is imported here before, once: each script is forked into a process that
+has it, and must name it all the same.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import gc
+import importlib
 import io
 import json
 import os
 import runpy
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import onceward  # noqa: F401 - warm
+
+PACKAGES = frozenset(
+    {"anthropic", "fastapi", "flask", "httpx", "langchain", "langchain_core", "langgraph", "mcp", "openai", "psycopg"}
+    | {"pydantic", "pydantic_ai", "redis", "requests", "sqlalchemy", "starlette"}
+)
+"""Of others, what takes long to import and has no state that a script sets up first (Django's settings)."""
 
 
 def main() -> None:
     """Fork for every line."""
     for line in sys.stdin:
         order = json.loads(line)
+        warm(Path(order["file"]).read_text(encoding="utf-8"))
         pid = os.fork()
         if pid == 0:
             run(order)
@@ -32,8 +46,22 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
+def warm(script: str) -> None:
+    """Import what a script takes from others' packages; what goes wrong goes wrong in the script, where it is told."""
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(ast.parse(script)):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            for name in names:
+                if name.partition(".")[0] in PACKAGES and name not in sys.modules:
+                    with contextlib.suppress(Exception):
+                        importlib.import_module(name)
+    gc.freeze()
+
+
 def run(order: dict[str, Any]) -> None:
     """Be that script."""
+    gc.unfreeze()  # Packages that ask who refers to an object (Hypothesis does) are not to be told nobody.
     output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

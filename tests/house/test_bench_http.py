@@ -48,7 +48,9 @@ def _importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     yield
 
 
-@pytest.mark.parametrize("place", ["bench.http_app:bare", "bench.adapters.http_ours:ours"])
+@pytest.mark.parametrize(
+    "place", ["bench.http_app:bare", "bench.adapters.http_ours:ours", "bench.adapters.http_raw:sqlite"]
+)
 def test_requests_are_counted(place: str, tmp_path: Path) -> None:
     """
     The bare application and ours: requests are answered, and the server's CPU time is more than nothing.

@@ -1,10 +1,11 @@
 """
 What the documentation shows, works.
 
-Every fenced `python` block in the README and under docs/ is run as a script of its own, in an empty folder, and then
-run again in the same folder: what a first run left behind is what a reader's second run finds. In a traceback, line
-numbers are those of the page. Every line `$ onceward ...` in a fenced `console` block is run too, and
-the output shown below it, if any, must be what is printed (`...` stands for anything). The words after the language:
+Every fenced `python` block in the README and under docs/ is run as a script, in an empty folder, with the blocks that
+it continues and those that continue it, and then run again in the same folder: what a first run left behind is what a
+reader's second run finds. In a traceback, line numbers are those of the page. Every line `$ onceward ...` in a fenced
+`console` block is run too, and the output shown below it, if any, must be what is printed (`...` stands for anything).
+The words after the language:
 
     python continued     goes on from the block before it: same script, same folder
     console continued    runs in the folder that the blocks before it left behind
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from doc_pages import PAGES, ROOT, Block, blocks, chain, loose_fences, scripts
+from doc_pages import PAGES, ROOT, Block, blocks, chain, chains, loose_fences, scripts
 
 import onceward
 
@@ -178,11 +179,15 @@ def all_text() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
+def ends(all_blocks: list[Block]) -> list[Block]:
+    """The blocks that no other continues: who runs these, with what they continue, runs all."""
+    return [linked[-1] for linked in chains(all_blocks)]
+
+
 CASES = [
     pytest.param(page, block, id=f"{page.relative_to(ROOT).as_posix()}:{block.line}")
     for page in PAGES
-    for block in blocks(page.read_text(encoding="utf-8"))
-    if block.language in ("python", "console")
+    for block in ends(blocks(page.read_text(encoding="utf-8")))
 ]
 
 
@@ -290,6 +295,22 @@ value
         (language, script), (other, _) = scripts([first, second, third])
         assert (language, other) == ("python", "console")
         assert [script.splitlines()[4], script.splitlines()[13]] == ["value = 1", "assert value == 1"]
+
+    def test_who_runs_the_ends_runs_every_block(self) -> None:
+        """
+        Of blocks that continue each other, the last; on every page, none is left out.
+        """
+        missed = [
+            (page.name, block.line)
+            for page in PAGES
+            for found in [blocks(page.read_text(encoding="utf-8"))]
+            for covered in [[one for end in ends(found) for one in (chain(found, end) if end.is_run else [end])]]
+            for block in found
+            if block.language in ("python", "console") and covered.count(block) != found.count(block)
+        ]
+
+        assert [block.line for block in ends(blocks(self.PAGE))] == [18, 26]
+        assert missed == []
 
     def test_nothing_to_continue_is_an_error(self) -> None:
         """

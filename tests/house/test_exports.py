@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from source_trees import parsed
 
 import onceward
 import onceward.errors
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 MODULES = sorted(path.relative_to(SRC).as_posix() for path in (SRC / "onceward").rglob("*.py"))
 ERRORS_PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-PARTS = ("What happened", "Whose fault", "Retry", "What next")
+PARTS = ("Cause", "What to do", "Whose fault", "Retry")
 FRONT = (onceward.errors, onceward.keys, onceward.verdicts)
 """What stands beside the root and offers what was defined further in."""
 
@@ -147,7 +148,7 @@ def public_classes() -> dict[str, set[str]]:
     """Class -> the modules that define one of this name; those of a made half are its awaiting text's."""
     found: dict[str, set[str]] = {}
     for file in MODULES:
-        for node in ast.parse((SRC / file).read_text(encoding="utf-8")).body:
+        for node in parsed((SRC / file).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, set()).add(file)
     return found
@@ -189,7 +190,7 @@ def test_every_package_says_what_it_may_import_and_where_to_start() -> None:
     A reader of `src/onceward` sees the product in one look.
     """
     packages = [file for file in MODULES if file.count("/") == 2 and file.endswith("/__init__.py")]
-    words = {file: ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8"))) or "" for file in packages}
+    words = {file: ast.get_docstring(parsed((SRC / file).read_text(encoding="utf-8"))) or "" for file in packages}
 
     assert [file for file, said in words.items() if not re.search(r"\bmay import|\bimports\b", said, re.I)] == []
     assert [file for file, said in words.items() if not re.search(r"\b(start|begin|read)\b", said, re.I)] == []
@@ -222,9 +223,7 @@ def test_every_module_says_what_it_is() -> None:
     """
     Each module begins with what it is and what it promises.
     """
-    assert [
-        file for file in MODULES if not ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8")))
-    ] == []
+    assert [file for file in MODULES if not ast.get_docstring(parsed((SRC / file).read_text(encoding="utf-8")))] == []
 
 
 def test_the_drawing_of_the_errors_is_true() -> None:

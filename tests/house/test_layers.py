@@ -11,11 +11,11 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from source_trees import parsed
 
 from onceward.runtime.environment import REAL
 from onceward.service.access.issued_token import issue_token
@@ -39,6 +39,7 @@ LAYERS = (
     Layer("protocol", ("protocol/",)),
     Layer("runtime", ("runtime/",)),
     Layer("stores", ("stores/",)),
+    Layer("observe", ("observe/",)),
     Layer("audit", ("audit/",)),
     Layer("adapters", ("adapters/",)),
     Layer(
@@ -66,6 +67,8 @@ LAYERS = (
     Layer("root", ("__init__.py", "errors.py", "keys.py", "verdicts.py")),
     Layer("testing", ("testing/",)),
     Layer("drill", ("drill/",)),
+    Layer("overview", ("overview/",)),
+    Layer("dashboard", ("dashboard/",)),
     Layer("service", ("service/",)),
     Layer("client", ("client/",)),
     Layer("migrate", ("migrate/",)),
@@ -166,11 +169,6 @@ class Import(NamedTuple):
     meaning: str
     line: int
     guarded: bool
-
-
-@cache
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
 
 
 def module_name(file: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_trees import parsed
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "onceward"
 
@@ -15,6 +16,7 @@ MAY = {
     "stores/_postgres_timeout.py": "counts how often psycopg looks in vain, between the looks",
     "testing/explorer/actors.py": "chooses whose turn it is after each effect",
     "testing/explorer/actor_flows.py": "is asked for one effect at a time, by whoever chooses",
+    "testing/explorer/both_ways.py": "goes two ways at once, one effect at a time, and compares them",
     "testing/store_suite/fixtures.py": "steps of a test begin together; a blocking store has answered by then",
 }
 """Who else drives one, with the reason. A loop that only pauses can be `drive.rest_of` under any of the loops."""
@@ -22,7 +24,7 @@ MAY = {
 
 def loops(source: str) -> Iterator[int]:
     """The lines of loops that send answers or throw errors into a generator."""
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(parsed(source)):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         ends = any(

@@ -23,6 +23,7 @@ from pathlib import Path
 from servers import ending, postgres, redis
 ending.begin()
 ours = ending.folder("onceward-ending-")
+ending.watch(ours)  # As a server does with its folder.
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 watched = Path(sys.argv[1])
 other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], cwd=watched, env={})

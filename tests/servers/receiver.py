@@ -71,6 +71,21 @@ class Receiver:
         for thread in self._threads:
             thread.join(10)
 
+    def go_on(self, line: socket.socket, *answers: bytes) -> None:
+        """Answer this request and those that follow on the same connection; after the last answer, hang up."""
+        line.sendall(answers[0])
+        for one in answers[1:]:
+            if not self.take_one_more(line):
+                return
+            line.sendall(one)
+
+    def take_one_more(self, line: socket.socket) -> bool:
+        """Another request on the same connection; False if the caller hung up instead."""
+        request = self._read(line)
+        if request.line:
+            self.requests.append(request)
+        return bool(request.line)
+
     def _start(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
