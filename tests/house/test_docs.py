@@ -60,10 +60,10 @@ def commands(body: str) -> list[Command]:
 
 
 def looks_like(shown: str, printed: str) -> bool:
-    """Whether an output is the one shown, where `...` is anything."""
+    """Whether an output is the one shown, where `...` is anything, and a column of a table is as wide as it likes."""
 
     def tidy(text: str) -> str:
-        return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
+        return "".join(re.sub(" {2,}", "  ", line.rstrip()) + "\n" for line in text.rstrip().splitlines())
 
     return doctest.OutputChecker().check_output(tidy(shown), tidy(printed), doctest.ELLIPSIS)
 
@@ -385,6 +385,9 @@ value
             ("a\n...\nz", "a\nb\nc\nz\n", True),
             ("took ... s", "took 3.5 s  \n", True),
             ("...", "anything\nat all\n", True),
+            ("HOLDER  FAILURE\nvm:5  ...", "HOLDER    FAILURE\nvm:50000  none\n", False),
+            ("HOLDER  FAILURE\n...  none", "HOLDER    FAILURE\nvm:50000  none\n", True),
+            ("a b", "a  b\n", False),
             ("a", "b\n", False),
             ("a\n...\nz", "a\nb\n", False),
             ("a", "a\nmore\n", False),

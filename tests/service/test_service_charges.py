@@ -17,7 +17,7 @@ from onceward.service.sql.limits import DEFAULT_LIMITS
 CHARGES = """CREATE TABLE charges (
     id TEXT PRIMARY KEY, customer TEXT NOT NULL, amount INTEGER NOT NULL CHECK (amount > 0), invoice TEXT UNIQUE)"""
 CHARGE = "INSERT INTO charges VALUES (?, ?, ?, ?) RETURNING id, 'created' AS status, amount"
-DATABASES = int(os.environ.get("DATABASES", "45"))
+DATABASES = int(os.environ.get("DATABASES", "75"))
 """How many databases to make; ten thousand take some minutes."""
 
 
@@ -153,10 +153,10 @@ def test_more_databases_than_open_files(served: Served) -> None:
 
     assert sorted(names) == listed
     assert again.headers["idempotency-replayed"] == "true"
-    assert DEFAULT_LIMITS.open_databases < DATABASES
+    assert 2 * DEFAULT_LIMITS.open_databases + 4 < DATABASES
     opened = [open_databases(pid) for pid in [served.process.pid, *children(served.process.pid)]]
-    # A few that were closed may still wait for the garbage collector.
-    assert 0 < max(opened) <= DEFAULT_LIMITS.open_databases + 4
+    # A process of the slow lane has as many to write as to read; a few that were closed may wait for the collector.
+    assert 0 < max(opened) <= 2 * DEFAULT_LIMITS.open_databases + 4
     assert opened[0] == 0, "the service itself has none open"
 
 
