@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from compare.place import patience
 from compare.questions import Data, Question, effects, got
 from compare.stage import Stage
@@ -10,9 +12,9 @@ LEASE_SECONDS = 1.5
 PATIENCE_SECONDS = 12.0
 
 
-def ask(stage: Stage) -> Data:
-    """Kill it there; then another process calls until it has a result or no more patience."""
-    first = stage.ask(("order-1", {"amount": 5}), then="hold", lease=LEASE_SECONDS)
+def killed(stage: Stage, then: str) -> Data:
+    """Kill the first caller there; then another process calls until it has a result or no more patience."""
+    first = stage.ask(("order-1", {"amount": 5}), then=then, lease=LEASE_SECONDS)
     first.held()
     first.kill()
     stage.go()
@@ -38,7 +40,7 @@ QUESTION = Question(
         "`kill -9` at that point, then a new process calls for twelve seconds or until it has a result. One "
         "effect is right."
     ),
-    ask=ask,
+    ask=partial(killed, then="hold"),
     row="Killed after the effect, called again",
     say=say,
     cell=lambda data: effects(data["effects"]),

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from compare.place import patience
+from functools import partial
+
 from compare.questions import Data, Question, effects, got
-from compare.questions.killed_after import LEASE_SECONDS, PATIENCE_SECONDS
-from compare.stage import Stage
-
-
-def ask(stage: Stage) -> Data:
-    """Kill it there; then another process calls until it has a result or no more patience."""
-    first = stage.ask(("order-1", {"amount": 5}), then="before", lease=LEASE_SECONDS)
-    first.held()
-    first.kill()
-    stage.go()
-    (second,) = stage.answers(
-        ("order-1", {"amount": 5}),
-        name="second",
-        lease=LEASE_SECONDS,
-        how="patiently",
-        seconds=patience(PATIENCE_SECONDS),
-    )
-    return {"effects": stage.effects()["order-1"], "second": second}
+from compare.questions.killed_after import killed
 
 
 def better(ours: Data, theirs: Data) -> str | None:
@@ -38,7 +22,7 @@ QUESTION = Question(
         "The same, a moment earlier. One effect and a result is best; no effect and an error asks a person to look "
         "first. From outside the two cases look alike: a package that runs it again here runs it twice there."
     ),
-    ask=ask,
+    ask=partial(killed, then="before"),
     say=lambda data: f"{effects(data['effects'])}; the second caller got {got(data['second'])}",
     cell=lambda data: f"{effects(data['effects'])}, {got(data['second'])}",
     right=lambda data: data["effects"] <= 1,

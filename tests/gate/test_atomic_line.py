@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import linecache
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from line_support import flows_made, struck_at
 
 from onceward import Gate, KeyReused
 from onceward.gate import atomic_line, atomic_line_async
@@ -45,16 +45,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def flows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The flows that were made."""
-    made: list[Any] = []
-    for module in (atomic_line, atomic_line_async):
-        right = module.operate_atomic
-
-        def counted(*arguments: Any, right: Any = right) -> Any:
-            made.append(arguments)
-            return right(*arguments)
-
-        monkeypatch.setattr(module, "operate_atomic", counted)
-    return made
+    return flows_made(monkeypatch, "operate_atomic", atomic_line, atomic_line_async)
 
 
 def _charge(connection: sqlite3.Connection) -> dict[str, str]:
@@ -123,28 +114,6 @@ def test_another_request_under_the_key_is_refused_by_the_flow(path: Path, flows:
     assert (len(flows), _charges(path)) == (1, 1)
 
 
-@contextmanager
-def struck_at(number: int) -> Iterator[list[int]]:
-    """Ctrl-C before that line of the straight line is run; the list has the lines that were passed."""
-    passed: list[int] = []
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != atomic_line.__file__:
-            return None
-        if event == "line" and linecache.getline(atomic_line.__file__, frame.f_lineno).strip() != "try:":
-            # Nothing is carried out in such a line, so that no signal is heard there.
-            passed.append(frame.f_lineno)
-            if len(passed) == number:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield passed
-    finally:
-        sys.settrace(None)
-
-
 @pytest.mark.parametrize("shape", ["atomic", "last", "block"])
 @pytest.mark.fault("atomic-line-lets-an-interrupt-through", "atomic-line-forgets-what-was-answered")
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer is at work already")
@@ -159,7 +128,7 @@ def test_interrupted_at_any_line_rows_and_record_are_together(path: Path, shape:
             connection.execute("DELETE FROM charges")
             connection.commit()
             key = f"charge:{number}"
-            with struck_at(number) as passed:
+            with struck_at(number, atomic_line) as passed:
                 try:
                     _under(gate, connection, key, shape)
                     ended = len(passed) < number

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from line_support import flows_made, struck_at
 
 from onceward import Gate
 from onceward.gate import straight_line, straight_line_async
@@ -33,16 +33,7 @@ def _held(found: Any, fn: Any) -> Any:
 @pytest.fixture
 def flows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The flows that were made."""
-    made: list[Any] = []
-    for module in (straight_line, straight_line_async):
-        right = module.operate
-
-        def counted(*arguments: Any, right: Any = right) -> Any:
-            made.append(arguments)
-            return right(*arguments)
-
-        monkeypatch.setattr(module, "operate", counted)
-    return made
+    return flows_made(monkeypatch, "operate", straight_line, straight_line_async)
 
 
 class TestTheUsualCourse:
@@ -123,27 +114,6 @@ class TestAnythingElse:
         assert len(flows) == (2 if what == "claim" and performs else 1)
 
 
-@contextmanager
-def struck_at(number: int) -> Iterator[list[int]]:
-    """Ctrl-C before that line of the straight line is run; the list has the lines that were passed."""
-    passed: list[int] = []
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != straight_line.__file__:
-            return None
-        if event == "line":
-            passed.append(frame.f_lineno)
-            if len(passed) == number:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield passed
-    finally:
-        sys.settrace(None)
-
-
 @pytest.mark.fault("line-forgets-what-was-answered", "line-lets-an-interrupt-through")
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer is at work already")
 def test_interrupted_at_any_line_the_record_is_honest() -> None:
@@ -155,7 +125,7 @@ def test_interrupted_at_any_line_the_record_is_honest() -> None:
         number += 1
         effect: list[int] = []
         gate = Gate(MemoryStore(), scope="acme")
-        with struck_at(number) as passed:
+        with struck_at(number, straight_line) as passed:
             try:
                 gate.run("charge:1", partial(effect.append, 1))
                 ended = len(passed) < number
