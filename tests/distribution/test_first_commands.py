@@ -182,7 +182,7 @@ def test_it_sets_itself_up_says_so_and_serves(tmp_path: Path) -> None:
         "1 of 2: ",
         "2 of 2: what ",
         "  ready: ",
-        "Onceward listens on",
+        "Onceward is listening on",
     ]
     assert [first.find(one) for one in order] == sorted(first.find(one) for one in order)
     assert all(one in first for one in order), first

@@ -53,7 +53,7 @@ class Printed:
 
     @property
     def address(self) -> str:
-        return re.findall(r"http://[^ /]+", self.text)[0]
+        return re.findall(r"http://[^\s/]+", self.text)[0]
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -133,17 +133,18 @@ def _print_address(
             shown |= {"confinedBy": made.confined.active, "notConfinedBy": made.confined.missing}
         print_json(shown if file is None else {**shown, "tokenFile": str(file)})
         return
-    print_text(f"Onceward listens on {address}   (what there is: {address}/)")
+    print_text(f"Onceward is listening on {address}\n")
+    print_text(f"  API        {address}/   (every call, with a sample to copy)")
     if chosen.dashboard == "on":
-        print_text(f"The dashboard, for people:  {address}/dashboard   (it asks for a token)")
+        print_text(f"  Dashboard  {address}/dashboard   (log in with a token)")
     if made.confined is not None:
-        where = "PostgreSQL, where tenants are" if chosen.sql else "processes that are"
-        print_text(f"SQL runs in {where} confined by: {made.confined.line()}")
+        where = "PostgreSQL, tenants" if chosen.sql else "processes"
+        print_text(f"  SQL        in {where} confined by: {made.confined.line()}")
     if token is None:
         _print_how_to_get_a_token(chosen, tenant)
     else:
-        where = "which is shown only now" if token.text else "in a file that only you can read"
-        print_text(f"\nA tenant to try things with, demo, and its token, {where}:\n")
+        where = "shown only this once" if token.text else "in a file that only you can read"
+        print_text(f"\nA token for the tenant {FIRST_TENANT}, to try things with ({where}):\n")
         print_text(f"  {token.text or token.file}\n")
     if made.engine is not None:
         _print_lines_to_try(f"{address}/v1/db/{tenant or FIRST_TENANT}/shop", token)
