@@ -56,7 +56,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[str, str]]:
         if "Stop with Ctrl-C" in line:
             break
     try:
-        yield text, re.findall(r"http://[^ /]+", text)[0]
+        yield text, re.findall(r"http://[^\s/]+", text)[0]
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
