@@ -320,7 +320,7 @@ class TestTheChecksThemselves:
         docs = tmp_path / "docs"
         (docs / "rules").mkdir(parents=True)
         (docs / "index.md").write_text(
-            "# Docs\n\n## What there is\n\n- [No page](x.md)\n\n## Start\n\n- [First](first.md), [not](second.md)\n"
+            "# Docs\n\n## Features\n\n- [No page](x.md)\n\n## Start\n\n- [First](first.md), [not](second.md)\n"
             "- [Rules](rules.md): all\n"
         )
         (docs / "rules.md").write_text(

@@ -65,6 +65,7 @@ STOPPED_READERS: dict[str, str] = {
     r"\bmade afresh\b": "new each time",
     r"\blet(?:s)? go of (?:it|them|a)\b": "discard, release, close",
     r"\bbelongs? into\b": "belongs in",
+    r"\bthat (?:matches|there is) counts\b": "the first one found is used",
     r"\bcut to fit\b": "shortened",
     r"\bthe page before (?:says|said|ended)\b": "the previous page",
     r"\b[Ll]ook whether\b": "check whether",

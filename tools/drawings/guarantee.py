@@ -29,7 +29,7 @@ def after_a_crash(guarantee: str) -> tuple[str, str]:
     """What the next caller does about a holder that died, and a tone for it."""
     decision = record.decide(lapsed_claim(guarantee), claim_of(guarantee, probes=guarantee == Guarantee.PROBED))
     if isinstance(decision, Refuse):
-        return "stays in doubt until somebody decides", "amber"
+        return "stays in doubt until someone decides", "amber"
     if isinstance(decision, Start) and decision.probe:
         return "the probe is asked, then it is settled or runs", "green"
     if isinstance(decision, Start) and decision.doubt:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from site_builder.page_links import links_of, prose_lines
 
 INDEX = "docs/index.md"
-GLANCE = "What there is"
+GLANCE = "Features"
 """The one heading of the index that is no group: what the product has, in prose with links."""
 
 _ITEM = re.compile(r"- \[(?P<title>[^\]]+)\]\((?P<target>[^)#]+)\)")
