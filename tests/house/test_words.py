@@ -82,6 +82,9 @@ STOPPED_READERS: dict[str, str] = {
     r"\b(?:and|or) happen yet\b": "may still happen",
     r"\bis brought by\b": "comes from",
     r"\bStop whoever\b": "stop the program that uses it",
+    r"\bneeds? somebody\b": "a person has to act",
+    r"\b(?:rows|letters|versions?|functions) of before\b": "older rows, the previous version",
+    r"\ban? (?:question|column|index|command|page|write) (?:more|less)\b": "one more query, one more column",
 }
 # Made from scripts, or a list of what others asked for.
 NOT_EDITED = {
