@@ -82,6 +82,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\b(?:and|or) happen yet\b": "may still happen",
     r"\bis brought by\b": "comes from",
     r"\bStop whoever\b": "stop the program that uses it",
+    r"\bkeeps? its word\b": "really syncs when told to",
+    r"\b[Aa] racer\b": "a concurrent caller",
+    r"\bknows (?:it|its key) again\b": "recognises it",
+    r"\btelling how far\b": "shows its progress",
+    r"\bwins over\b": "overrides",
 }
 # Made from scripts, or a list of what others asked for. Pages of decisions are for those who work on the project.
 NOT_EDITED = {
