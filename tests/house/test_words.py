@@ -86,6 +86,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\bneeds? somebody\b": "a person has to act",
     r"\b(?:rows|letters|versions?|functions) of before\b": "older rows, the previous version",
     r"\ban? (?:question|column|index|command|page|write) (?:more|less)\b": "one more query, one more column",
+    r"\bkeeps? its word\b": "really syncs when told to",
+    r"\b[Aa] racer\b": "a concurrent caller",
+    r"\bknows (?:it|its key) again\b": "recognises it",
+    r"\btelling how far\b": "shows its progress",
+    r"\bwins over\b": "overrides",
 }
 # Made from scripts, or a list of what others asked for.
 NOT_EDITED = {

@@ -28,7 +28,7 @@ def blocks(heading: str, language: str) -> str:
 
 
 SOURCE = "\n\n".join(blocks(heading, "python") for heading in ("1. ", "2. ", "3. ", "4. ", "5. ", "Open it from a URL"))
-TEST = blocks("Have it judged", "python")
+TEST = blocks("Test it with the suite", "python")
 PROJECT = blocks("Open it from a URL", "toml")
 
 exec(compile(SOURCE, str(PAGE), "exec"), globals())
