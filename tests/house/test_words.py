@@ -82,6 +82,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\b(?:and|or) happen yet\b": "may still happen",
     r"\bis brought by\b": "comes from",
     r"\bStop whoever\b": "stop the program that uses it",
+    r"\bis not what it was\b": "was changed",
+    r"\bwants an? `?--": "needs `--yes`",
+    r"\bin the same words\b": "with the same methods, with the same message",
+    r"\b[Ww]hatever is no\b": "anything that is not",
+    r"\bif need be\b": "if necessary",
 }
 # Made from scripts, or a list of what others asked for. Pages of decisions are for those who work on the project.
 NOT_EDITED = {
