@@ -48,19 +48,19 @@ def _any(*facts: bool | None) -> bool:
 
 CHOICES = (
     Choice(
-        "**DBOS or Temporal, when you want a workflow that goes on by itself**: timers, signals, long waits, "
+        "**DBOS or Temporal, when you want a workflow that continues by itself**: timers, signals, long waits, "
         "a view of every run.",
         lambda seen: _any(*((seen("resumes", name) or {}).get("alone") for name in ("dbos", "temporalio"))),
         "`resumes`; timers, signals and views are from their documentation",
     ),
     Choice(
         "**idemkit or an engine, when running twice does no harm**, and you never want to be asked: it "
-        "finishes by itself what was killed before its effect.",
+        "automatically finishes what was killed before its effect.",
         lambda seen: (
             (seen("killed-before", "idemkit") or {}).get("effects") == 1
             and "returned" in (seen("killed-before", "idemkit") or {})["second"]
         ),
-        '`killed-before`; with us say `guarantee="repeatable"`',
+        '`killed-before`; with Onceward, set `guarantee="repeatable"`',
     ),
     Choice(
         "**idemkit, when you need MongoDB or DynamoDB**, which it has stores for.",
@@ -73,14 +73,14 @@ CHOICES = (
         "from the documentation of aws-lambda-powertools",
     ),
     Choice(
-        "**Temporal, when your workers are written in several languages**: it has SDKs for seven; ours is a library "
-        "for Python, with a service for all others.",
+        "**Temporal, when your workers are written in several languages**: it has SDKs for seven; Onceward is a "
+        "library for Python, with a service for all others.",
         lambda seen: seen("server", "temporalio") is not None,
         "from the documentation of temporalio",
     ),
     Choice(
-        "**tenacity or backoff, when you only repeat calls that do no harm**, and need neither keys nor "
-        "budgets: they are small, and have been released, and mended, far more often.",
+        "**tenacity or backoff, when you only retry calls that are harmless to repeat**, and need neither keys nor "
+        "budgets: they are small, and have been released far more often.",
         lambda seen: _any(
             *((seen("releases", name) or {"releases": 0})["releases"] >= MANY for name in ("tenacity", "backoff"))
         ),

@@ -18,17 +18,16 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "exit-cod
 
 HEAD = """# Exit codes
 
-A script branches on the exit code, a person reads the message, and a program that asked for `--json` reads `code` and
-`retry` on stderr. After 2 and 3 everything is as it was. After 4 or 130 a command that does many things may have done
-some of them; type it again, and it goes on. `onceward COMMAND --help` ends with the codes of one command, from the same
-table as this page.
+Scripts branch on the exit code, people read the message, and programs that pass `--json` read `code` and
+`retry` on stderr. After 2 and 3 nothing was changed. After 4 or 130 a command that does many things may have done
+some of them; run it again to continue. `onceward COMMAND --help` ends with the codes of that command.
 
 | code | meaning |
 |---|---|
 """
 
 COMMANDS = """
-Every command may also end with 130 or 141. For a script, 1 is an answer, and 4 is a reason to ask again later:
+Every command may also end with 130 or 141. For a script, 1 is an answer; after 4, try again later:
 
 ```console
 $ onceward store init --store sqlite:///agent.db

@@ -1,4 +1,4 @@
-"""Other code is deployed between two calls with one key."""
+"""New code is deployed between two calls with one key."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def say(data: Data) -> str:
 
 QUESTION = Question(
     name="deployed",
-    title="Other code is deployed between two calls with one key.",
+    title="New code is deployed between two calls with one key.",
     how=(
         "One call is done, one is killed after its effect; then a process whose functions differ by a line calls both "
         "again. Right: the first is replayed, and neither has a second effect."

@@ -71,7 +71,7 @@ def say(data: Data) -> str:
 
 QUESTION = Question(
     name="install",
-    title="What does an installation bring along?",
+    title="How much does an installation add?",
     how=(
         "The package and what it needs without extras, without compiled bytecode. A driver or a server comes on "
         "top, for us as for the others."

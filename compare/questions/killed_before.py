@@ -27,6 +27,6 @@ QUESTION = Question(
     cell=lambda data: f"{effects(data['effects'])}, {got(data['second'])}",
     right=lambda data: data["effects"] <= 1,
     better=better,
-    best=lambda ours: "Finish by themselves what was killed before its effect; we ask first",
+    best=lambda ours: "Finish automatically what was killed before its effect; Onceward asks first",
     order=11,
 )

@@ -14,7 +14,7 @@ def ask(stage: Stage) -> Data:
 
 QUESTION = Question(
     name="no-key",
-    title="The key is `None`: a field that should have been there was not. Two calls.",
+    title="The key is `None`, because a field was missing. Two calls.",
     how=(
         "No effect: it was refused, which is right. One: a key was made from the arguments. Two: it ran unprotected, "
         "each time."

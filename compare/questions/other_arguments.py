@@ -36,7 +36,7 @@ def cell(data: Data) -> str:
 
 QUESTION = Question(
     name="other-arguments",
-    title="The same key comes again, and then with other arguments.",
+    title="The same key is used again, and then with other arguments.",
     how=(
         "An amount of 5, again 5, then 500, one key; with the option to compare requests, where there is one. Right: "
         "the retry is replayed, and the other amount refused, because one of the two callers is mistaken."

@@ -34,13 +34,13 @@ def better(ours: Data, theirs: Data) -> str | None:
 QUESTION = Question(
     name="releases",
     title="How often has it been released?",
-    how="The versions that pip's index offers for this Python: one with many has been used, and mended, for longer.",
+    how="The versions that pip's index offers for this Python: a package with many has been used and fixed for longer.",
     ask=ask,
     say=lambda data: f"{number(data['releases'])} release{'' if data['releases'] == 1 else 's'}",
     cell=lambda data: number(data["releases"]),
     right=lambda data: True,
     better=better,
-    best=lambda ours: f"Have been released, and mended, more often than our {ours['releases']} times",
+    best=lambda ours: f"Have been released more often than Onceward ({ours['releases']} times)",
     kind=ANY,
     order=90,
 )

@@ -63,9 +63,9 @@ def better(ours: Data, theirs: Data) -> str | None:
 
 QUESTION = Question(
     name="resumes",
-    title="Three steps, killed in the second. Who goes on?",
+    title="Three steps, killed in the second. Who continues?",
     how=(
-        "`kill -9` in step two; a new process starts and waits half a minute, then calls. Going on without a "
+        "`kill -9` in step two; a new process starts and waits half a minute, then calls. Continuing without a "
         "call is best; step one must not run again."
     ),
     ask=ask,
@@ -74,7 +74,7 @@ QUESTION = Question(
     cell=lambda data: "by itself" if data["alone"] else "when called",
     right=lambda data: data["steps"].get("one") == 1 and data["steps"].get("three") == 1,
     better=better,
-    best=lambda ours: "Go on with a killed workflow by themselves; our plan waits until it is called again",
+    best=lambda ours: "Resume a killed workflow automatically; Onceward's plan waits until it is called again",
     only=("Onceward", "dbos", "temporalio"),
     order=30,
 )

@@ -163,11 +163,11 @@ def test_a_choice_is_offered_only_while_it_is_so() -> None:
     "Take DBOS or Temporal" rests on what they answered.
     """
     kept = _kept()
-    assert "a workflow that goes on by itself" in _made(kept)
+    assert "a workflow that continues by itself" in _made(kept)
     for peer in ("dbos", "temporalio"):
         kept["answers"]["resumes"][peer]["seen"]["alone"] = False
 
-    assert "a workflow that goes on by itself" not in _made(kept)
+    assert "a workflow that continues by itself" not in _made(kept)
 
 
 def test_the_table_goes_between_its_markers_and_nowhere_else() -> None:

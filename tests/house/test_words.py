@@ -91,6 +91,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\bknows (?:it|its key) again\b": "recognises it",
     r"\btelling how far\b": "shows its progress",
     r"\bwins over\b": "overrides",
+    r"\bis not what it was\b": "was changed",
+    r"\bwants an? `?--": "needs `--yes`",
+    r"\bin the same words\b": "with the same methods, with the same message",
+    r"\b[Ww]hatever is no\b": "anything that is not",
+    r"\bif need be\b": "if necessary",
 }
 # Made from scripts, or a list of what others asked for.
 NOT_EDITED = {

@@ -206,7 +206,7 @@ COMMANDS = (
         ),
         examples=("onceward audit verify",),
         exit_codes=exit_codes.TO_FIND,
-        no="an entry is not what it was",
+        no="an entry was changed, added or removed",
         more="An entry that was changed, removed, added or moved is named, and the exit code is 1. It only reads.",
     ),
     Command(

@@ -92,7 +92,7 @@ COMMANDS = (
         arguments=(STORE,),
         examples=("onceward ledger verify",),
         exit_codes=exit_codes.TO_FIND,
-        no="a row is not what it was",
+        no="a row was changed, added or removed",
         more="If a row has changed since it was written, it is named, and the exit code is 1. This only reads, "
         "and does not hold up a running service.",
     ),

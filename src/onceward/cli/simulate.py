@@ -27,10 +27,10 @@ from onceward.testing.simulator.page import page
 SEED_MAX = 2**31 - 1
 
 _SIMULATIONS: tuple[tuple[str, str, Callable[..., SimulationReport]], ...] = (
-    ("jitter", "what jitter saves when many clients want the same row", simulate_jitter),
-    ("policy", "what retry policies gain, and what they cost the server", simulate_policy),
-    ("collapse", "a spike that never ends, and the budget that ends it", simulate_collapse),
-    ("storm", "1,000 agents, three services, one outage: each remedy in turn", simulate_storm),
+    ("jitter", "show what jitter saves when many clients want the same row", simulate_jitter),
+    ("policy", "show what retry policies gain, and what they cost the server", simulate_policy),
+    ("collapse", "show how retries keep an overload going after a spike, and how a budget ends it", simulate_collapse),
+    ("storm", "show what each remedy changes: 1,000 agents, three services, one outage", simulate_storm),
 )
 
 

@@ -103,7 +103,7 @@ RESEAL_COMMANDS = (
         ),
         examples=("onceward store reseal --seal-keys seal-keys.txt",),
         exit_codes=exit_codes.TO_FIND,
-        no="something was left alone: it is held by somebody, or does not open",
+        no="some values were left alone: they are held, or cannot be opened",
         more=(
             "For values sealed with an older key, and those stored before sealing was switched on. Running gates are "
             "not\n"

@@ -109,17 +109,17 @@ SERVICE_CALLS = Metric(
 SERVICE_DURATION = Metric(
     "onceward_service_call_duration_seconds",
     HISTOGRAM,
-    "How long they took.",
+    "How long calls of the service's API with a valid token took.",
     ("method",),
 )
 STORE_UP = Metric("onceward_store_up", GAUGE, "Whether the store could be read for the figures below.")
 STORE_IN_DOUBT = Metric("onceward_store_in_doubt", GAUGE, "Records in doubt, waiting for a person or a probe.")
 STORE_IN_FLIGHT = Metric("onceward_store_in_flight", GAUGE, "Claims whose lease holds, in all processes.")
 STORE_OLDEST = Metric(
-    "onceward_store_oldest_in_flight_seconds", GAUGE, "Age of the oldest of them; 0 if there is none."
+    "onceward_store_oldest_in_flight_seconds", GAUGE, "Age of the oldest such claim; 0 if there is none."
 )
 STORE_TRUNCATED = Metric(
-    "onceward_store_truncated", GAUGE, "1 if there were too many to look at, so that the figures are too low."
+    "onceward_store_truncated", GAUGE, "1 if there were too many records to read, so that these figures are too low."
 )
 
 CATALOGUE: Final[tuple[Metric, ...]] = tuple(one for one in tuple(globals().values()) if isinstance(one, Metric))

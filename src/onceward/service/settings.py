@@ -29,8 +29,8 @@ class Settings:
     folder: str = "onceward-data"
     """The folder of the databases and, unless a store is set, of the records and tokens."""
     store: str = ""
-    """The URL of the store of records and tokens: sqlite:///... or postgresql://.... Empty: the database of sql, or
-    without that a file in the folder."""
+    """The URL of the store of records and tokens: sqlite:///... or postgresql://.... Empty: the database that `sql`
+    names or, if there is none, a file in the folder."""
     sql: str = ""
     """Where tenants' databases are: the URL of a PostgreSQL database, which holds them as schemas. Empty: SQLite
     files in the folder."""
@@ -48,7 +48,7 @@ class Settings:
     """What a request gets while the first request with its key is still running SQL: the response, after waiting
     for it (`wait`); a refusal (`409`); or a notice that it is pending (`202`)."""
     in_flight_seconds: float = 30.0
-    """With in_flight = wait: how long it waits before it is refused with 409."""
+    """With in_flight = wait: how long a request waits before it is refused with 409."""
     price: int = 0
     """The price of one SQL statement, in micro-units, for a tenant that pays in advance."""
     charge_failed: str = "on"
@@ -58,9 +58,9 @@ class Settings:
     database_bytes: int = 1 << 30
     """How large a database may be."""
     databases_max: int = 10_000
-    """How many databases a tenant may have, unless it has a quota of its own."""
+    """How many databases a tenant may have, unless it has its own quota."""
     cpu_per_second: float = 0.5
-    """Processor seconds that each tenant may use per second, without end."""
+    """Processor seconds that each tenant may use per second, on average."""
     cpu_burst: float = 20.0
     """Processor seconds that each tenant can save up for a burst."""
     writers: int = 2
@@ -68,10 +68,10 @@ class Settings:
     readers: int = 2
     """Processes that read."""
     worker_sandbox: str = "auto"
-    """How processes that run SQL are confined: with what the system offers (`auto`), with everything or not at all
-    (`required`), or `off`."""
+    """How processes that run SQL are confined: with what the system offers (`auto`); with everything, or the service
+    does not start (`required`); or not at all (`off`)."""
     worker_user: str = ""
-    """The user that processes with SQL run as, if the service is root: a name, or `same`. Empty: nobody."""
+    """The user that processes with SQL run as, if the service is root: a name, or `same`. Empty: the user `nobody`."""
     ledger_verify: str = "inline"
     """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
@@ -85,7 +85,7 @@ class Settings:
     relay: str = ""
     """A TOML file with endpoints, to deliver the messages of the outbox in the store's database."""
     metrics: tuple[str, ...] = ()
-    """Addresses or networks that may read /metrics, for Prometheus. With none, there is no such page."""
+    """Addresses or networks that may read /metrics, for Prometheus. Empty: there is no such page."""
     receive_seconds: float = 60.0
     """How long a request may take to arrive."""
     send_seconds: float = 60.0
@@ -93,19 +93,19 @@ class Settings:
     connections: int = 2_048
     """Connections at once; fewer if the process may not open that many files."""
     connections_per_address: int = 512
-    """Connections at once from one address (IPv6: from one /64). Trusted proxies may have all that are free."""
+    """Connections at once from one address (IPv6: from one /64). Trusted proxies may use all free connections."""
     body_bytes: int = 128 << 20
-    """Request bodies under way at once, of all callers together."""
+    """Bytes of request bodies held at once, for all callers together."""
     body_bytes_per_tenant: int = 32 << 20
-    """Request bodies under way at once, of one tenant or, for webhooks, from one address."""
+    """Bytes of request bodies held at once, for one tenant or, for webhooks, from one address."""
     tls_certificate: str = ""
-    """A PEM file with the certificate and its chain, to serve HTTPS. Read again when it changes, and on SIGHUP."""
+    """A PEM file with the certificate and its chain, to serve HTTPS. It is reread when it changes, and on SIGHUP."""
     tls_key: str = ""
     """A PEM file with the certificate's key, without a password, and not readable by other users."""
     journal: str = "on"
     """Whether requests that may change something are recorded in the journal (`on`), or not (`off`)."""
     journal_retain: float = 604_800.0
-    """How long an entry of the journal is kept."""
+    """How long a note of the journal is kept."""
     hooks_threads: int = 4
     """Webhook handlers that run at once; 0 to only receive, and let another process handle events."""
     hooks_path: str = ""
@@ -118,19 +118,19 @@ class Settings:
     dashboard_values: bool = False
     """Show stored results and arguments in the dashboard to admin tokens; by default they are masked."""
     seal_keys: str = ""
-    """A file of keys, one on each line. Results are then stored sealed, with a key for each tenant that is itself
-    sealed with these."""
+    """A file of keys, one per line. Results are then stored sealed, with a key for each tenant that is itself sealed
+    with these keys."""
     sealed_only: bool = False
-    """Refuse to replay results that are stored unsealed. Switch it on after `onceward store reseal`."""
+    """Refuse to replay results that are stored unsealed. Turn it on after `onceward store reseal`."""
     shutdown_seconds: float = 20.0
-    """How long to wait at shutdown for requests that still run."""
+    """How long to wait at shutdown for running requests."""
     first_token: str = "auto"  # noqa: S105 - a place, and no token
-    """Where the first token of a new service goes: `stdout`, a file, `none` (none is made), or to the terminal if
-    there is one, else a file (`auto`)."""
+    """Where the first token of a new service goes: `stdout`, a file, `none` (none is made), or `auto` (the terminal if
+    there is one, otherwise a file)."""
     log_level: str = "info"
     """The least severe messages to log: `debug`, `info`, `warning` or `error`."""
     log_rate_bytes: int = 16_384
-    """How many bytes per second of one kind of log line are written; twenty times as much for calls that succeed.
+    """How many bytes per second of each kind of log line are written; twenty times as much for calls that succeed.
     The log says how much was left out."""
 
 

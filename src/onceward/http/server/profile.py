@@ -72,7 +72,7 @@ class Profile:
     methods: tuple[str, ...] = ("POST", "PATCH", "PUT", "DELETE")
     """Methods whose requests may have a key. Others pass through untouched, with or without one."""
     require_key: bool = False
-    """Whether a request with one of these methods and without a key is refused (400 `key_missing`)."""
+    """Whether a request with one of these methods, but without a key, is refused (400 `key_missing`)."""
     key_header: str = "Idempotency-Key"
     """The header that carries the key, bare or in quotation marks."""
     key_characters_max: int = KEY_CHARACTERS_MAX
@@ -92,11 +92,10 @@ class Profile:
     pending_code: str = "pending"
     """With in_flight="accept": the code in the 202."""
     mismatch_status: int = 422
-    """The status for a key that was used for another request (`key_reused`)."""
+    """The status for a key that was used for a different request (`key_reused`)."""
     remember: RememberStatus = "success"
-    """Which responses are stored: "success": those below 400; "4xx": those and the 4xx, for handlers that may have
-    committed before they refuse; "all"; or a function of the status. A 429 is stored only by a function: it asks for a
-    retry."""
+    """Which responses are stored. "success": those below 400; "4xx": also the 4xx, for handlers that may have committed
+    before they refuse; "all"; or a function of the status. A 429 asks for a retry, so only a function can store it."""
     error_shape: Literal["problem", "stripe"] = "problem"
     """How refusals are written: as problem+json, or as Stripe's SDKs read them (`{"error": {...}}`)."""
     unscoped: Literal[401, 500, "pass"] = 401
@@ -106,11 +105,12 @@ class Profile:
     plan_replay_header: str = "Plan-Replayed"
     """The header that marks the replay of a step of a plan (`true`)."""
     marker: Literal["header", "member", "envelope"] = "header"
-    """Also show a replay in the body: a member of the JSON object, or an envelope around it. Agents see no headers."""
+    """Also mark a replay in the body, for agents that see no headers: with a member of the JSON object, or an envelope
+    around it."""
     retain: Seconds | None = None
     """How long a response is replayed after it was stored."""
     tombstone: Seconds | None = None
-    """How long after that a retry is refused (410 `expired`) instead of run again."""
+    """How long after that a retry is refused (410 `expired`) and does not run again."""
     after_expiry: AfterExpiry | None = None
     """What happens to a retry after `retain`: `refuse`, or `run` (no tombstone: it runs again)."""
     fingerprint: Literal["canonical", "raw"] = "canonical"
@@ -129,8 +129,8 @@ class Profile:
     """What a handler's failure means. blind: a 5xx or an exception leaves the key in doubt. atomic: it is released."""
     answer_first: bool = False
     """Store and send a response when it is complete, before the handler has returned. Background tasks then run after
-    it, and the record says nothing about them. Not where something commits after the response, as FastAPI's `yield`
-    does."""
+    it, and the record says nothing about them. Do not use it if something commits after the response, such as code
+    after FastAPI's `yield`."""
     transactional: bool = False
     """The handler settles inside its own database transaction; see "Settle inside your transaction"."""
     probe: Callable[..., Any] | None = None

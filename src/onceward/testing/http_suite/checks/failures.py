@@ -17,8 +17,8 @@ from onceward.testing.http_suite.execution_detector import ExecutionDetector
 
 @check(
     "after-4xx",
-    sends="a request that is refused (4xx), twice under one key, and once more when it has been repaired",
-    must="the key is free again: it runs each time, and succeeds when repaired (`stripe`: the refusal is replayed)",
+    sends="a request that is refused (4xx), twice under one key, and once more after it has been repaired",
+    must="the key is released: it runs each time, and succeeds when repaired (`stripe`: the refusal is replayed)",
 )
 def after_4xx(detector: ExecutionDetector) -> None:
     client = detector.client

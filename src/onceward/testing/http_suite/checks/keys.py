@@ -35,7 +35,7 @@ def key_empty(detector: ExecutionDetector) -> None:
 
 @check(
     "key-characters",
-    sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a blank",
+    sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a space",
     must="each is refused with 400",
 )
 def key_characters(detector: ExecutionDetector) -> None:
@@ -100,7 +100,7 @@ def key_quoted(detector: ExecutionDetector) -> None:
     must_be_replayed(detector, tally, first, again, "the bare key")
 
 
-@check("key-case", sends="a request under two keys that differ in case only", must="both run")
+@check("key-case", sends="a request under two keys that differ only in case", must="both run")
 def key_case(detector: ExecutionDetector) -> None:
     key = detector.client.key()
     _must_be_two(detector, key + "a", key + "A", "a key in another case")
@@ -108,7 +108,7 @@ def key_case(detector: ExecutionDetector) -> None:
 
 @check(
     "key-prefix",
-    sends="a request under two keys of the greatest length that differ in the last character only",
+    sends="a request under two keys of the greatest length that differ only in the last character",
     must="both run: keys are not shortened",
 )
 def key_prefix(detector: ExecutionDetector) -> None:

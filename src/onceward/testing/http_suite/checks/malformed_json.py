@@ -45,8 +45,8 @@ def _refused(name: str, what: str, spoil: Callable[[dict[str, Any]], str]) -> Ht
 
 
 CHECKS = (
-    _refused("json-member-twice", "a member that occurs twice", _twice),
-    _refused("json-surrogate", "half of a character (a lone surrogate)", _surrogate),
+    _refused("json-member-twice", "a duplicate member", _twice),
+    _refused("json-surrogate", "a lone surrogate", _surrogate),
     _refused("json-nan", "NaN", _not_a_number),
     _refused("json-unfinished", "its end missing", _unfinished),
 )

@@ -84,7 +84,7 @@ def first_unmarked(detector: ExecutionDetector) -> None:
 
 @check(
     "answer-lost",
-    sends="a request; once its response begins to come, the connection is reset and the request sent again",
+    sends="a request; when its response begins to arrive, the connection is reset and the request is sent again",
     must="the second is a replay: nothing ran again",
 )
 def answer_lost(detector: ExecutionDetector) -> None:

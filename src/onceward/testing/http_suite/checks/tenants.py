@@ -47,7 +47,7 @@ def tenant_apart(detector: ExecutionDetector) -> None:
 @check(
     "tenant-silent",
     sends="another tenant's requests under fresh keys, and under keys that the first tenant has used for another body",
-    must="the same status, the same header names, and no longer time: nobody can find out that a key is taken",
+    must="the same status, the same header names, and no more time: nobody can find out that a key is taken",
 )
 def tenant_silent(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
