@@ -42,7 +42,7 @@ quick: lint ## The checks, and the tests that need neither a server nor a clock:
 
 .PHONY: test
 test: said-test lint ## Every check, and every test in a dose: what CI runs (about twenty minutes)
-	$(PYTEST) tests
+	@echo '$(PYTEST) tests'; $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
 
 .PHONY: said-test
 said-test:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from failed_tests import pytest_sessionfinish as pytest_sessionfinish
 from onceward.gate import running_operation
 from onceward.gate.running_operation import current_operation
 from servers import ending

@@ -1,0 +1,15 @@
+"""Leaves word of what failed in a run, for `tools/second_look.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Note the tests that failed, and whether each proves a requirement."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or session.config.cache is None:
+        return  # A worker, or a run that is to leave nothing.
+    failed = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
+    proofs = {one.nodeid: any(name == "requirement" for name, _ in one.user_properties) for one in failed}
+    session.config.cache.set("onceward/failed", proofs)
