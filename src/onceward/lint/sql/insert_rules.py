@@ -98,7 +98,7 @@ INSERT_RULES: Final = (
         "OW206",
         "fresh-key",
         "a key that the database generates on each attempt",
-        "`now()`, `gen_random_uuid()` or the next number are different on a retry, so the constraint never meets the\n"
+        "`now()`, `gen_random_uuid()` and sequences differ on a retry, so the constraint never meets the\n"
         "first row. Only the caller knows that its second request is a retry, so the caller chooses the key and\n"
         "sends the same key each time.",
         _TABLE + "INSERT INTO expenses (worker_id, amount, idempotency_key)\nVALUES ($1, $2, "
