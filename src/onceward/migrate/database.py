@@ -85,6 +85,6 @@ def open_database(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Migr
                 yield found
         case _:
             raise MigrationRefused(
-                "a table to migrate is in PostgreSQL or SQLite: --database postgresql://user@host/database, or "
+                "only tables in PostgreSQL and SQLite can be migrated: --database postgresql://user@host/database, or "
                 "--database sqlite:///app.db"
             )
