@@ -183,7 +183,7 @@ class Dashboard:
         """The first page that somebody may open."""
         entries = self._entries(principal)
         if not entries:
-            raise Forbidden("this token has no pages here: log in with another")
+            raise Forbidden("this token cannot open any page here: log in with another")
         return self._base + entries[0].path
 
     async def _run(self, one: Page, asked: PageRequest) -> Shown | Done:

@@ -142,7 +142,7 @@ def _inbox(inbox: InboxOverview) -> StatusFinding:
 
 
 def _in_flight(running: OldestRecords, lapsed: Count) -> StatusFinding:
-    gone = f"; {lapsed} left behind by processes that are gone, may run again" if lapsed else ""
+    gone = f"; {lapsed} left by processes that have ended, may run again" if lapsed else ""
     if not running.oldest:
         return StatusFinding("in flight", Level.FINE, f"none{gone}")
     seconds = running.oldest[0].age / SECOND
@@ -190,7 +190,7 @@ def schema_finding(schema: SchemaOverview) -> StatusFinding:
     """What there is to say of a schema that is not that of this version."""
     command = ("onceward store migrate",)
     if not schema.begun:
-        text = f"version {schema.before}, and this Onceward has {schema.after}"
+        text = f"version {schema.before}; this version of Onceward uses {schema.after}"
         return StatusFinding("schema", Level.WATCH, text, command)
     more = f", and {len(schema.left) - 1} more" if len(schema.left) > 1 else ""
     return StatusFinding(
