@@ -82,6 +82,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\b(?:and|or) happen yet\b": "may still happen",
     r"\bis brought by\b": "comes from",
     r"\bStop whoever\b": "stop the program that uses it",
+    r"\b[Cc]ourses? of events\b": "scenario",
+    r"\bstands? and falls? with\b": "commits or rolls back with",
+    r"\bas the database has it\b": "as it is in the database",
+    r"\btr(?:y|ies) again for ever\b": "retries for ever",
+    r"\brules were put right by\b": "were used to correct the rules",
 }
 # Made from scripts, or a list of what others asked for. Pages of decisions are for those who work on the project.
 NOT_EDITED = {

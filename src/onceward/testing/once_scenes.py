@@ -1,5 +1,5 @@
 """
-The courses of events that `assert_once` plays, each in a world as it was before, and the story that a failure tells.
+The scenarios that `assert_once` runs, each in a world as it was before, and the story that a failure tells.
 
 A check that cannot fail is worth nothing: it is `NothingChecked` if the function had no effect, passed no failpoint,
 took another path than before, or ran on another clock than the one that is moved here.

@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 class SandboxClock(StillEnvironment):
     """
-    A still clock that says whether anybody uses it.
+    A still clock that says whether anything uses it.
 
     A duplicate that waits while the first call is held at a failpoint waits on its own time: the first one is alive
     and would renew its lease, so the duplicate's patience must not run that lease down.

@@ -280,9 +280,7 @@ def _request(ask: PageRequest, record: Record) -> list[Content]:
 def stored_value(ask: PageRequest, seen: RecordView) -> Content:
     """The result, if whoever asks may see it."""
     if seen.codec is None:
-        return element(
-            "p", "No result: the operation has not settled, or its result has expired.", class_="note"
-        )
+        return element("p", "No result: the operation has not settled, or its result has expired.", class_="note")
     if not ask.shows_values:
         return masked(ask)
     return element("pre", element("code", _text_of(seen.result)), class_="value", tabindex=0)

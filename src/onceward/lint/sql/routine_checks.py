@@ -102,7 +102,7 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
 
 def _share_protection(routine: Routine, segments: list[int], judged: list[tuple[int, Judgement]], judge: Judge) -> None:
     """
-    What is written in one transaction with a key stands and falls with it: if the key is refused, both are rolled back.
+    What is written in one transaction with a key commits or rolls back with it.
 
     That is so if the refusal is an error. If a clause skips the key, somebody must ask whether it was skipped.
     """

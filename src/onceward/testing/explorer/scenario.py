@@ -22,7 +22,7 @@ class AdvanceTime(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Somebody purges."""
+    """Someone purges."""
 
     def __str__(self) -> str:
         return "someone purges"
@@ -36,7 +36,7 @@ class Forget(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Somebody erases the scope, and leaves a mark."""
+    """Someone erases the scope, which leaves a mark."""
 
     def __str__(self) -> str:
         return "someone erases everything"
