@@ -52,7 +52,7 @@ def test_without_the_constraint_it_fails_loudly(folder: Path, run: Any) -> None:
 
     assert ran.code == 1
     assert ["2", "1", "2"] in [line.split() for line in ran.out.splitlines()]
-    assert "!!! BLOCKED\n!!! retry: each operation has one effect: not so" in ran.out
+    assert "!!! BLOCKED\n!!! retry: does not hold: each operation has one effect" in ran.out
 
 
 def test_the_evidence_is_written_and_verified_and_an_edited_one_found_out(folder: Path, run: Any) -> None:
@@ -72,10 +72,10 @@ def test_the_evidence_is_written_and_verified_and_an_edited_one_found_out(folder
     assert (whole.code, whole.out.splitlines()[-1]) == (0, "PERMITTED")
     assert edited.code == 1
     assert edited.out.splitlines() == [
-        "wrong: the digest does not fit: the bundle was edited after it was made",
-        "wrong: retry: the bundle says that it holds; its numbers say otherwise. the count is 1 after each insert: "
-        "not so (operations 1, effects 1, affected [1, 0, 0], counts [1, 1, 2])",
-        "wrong: the verdict is written as PERMITTED; the numbers say BLOCKED",
+        "wrong: the digest does not match: the bundle was edited after it was made",
+        "wrong: retry: the bundle says that it holds; its numbers say otherwise. does not hold: the count is 1 "
+        "after each insert (operations 1, effects 1, affected [1, 0, 0], counts [1, 1, 2])",
+        "wrong: the bundle gives the verdict as PERMITTED; the numbers say BLOCKED",
         "",
         "NOT VERIFIED",
     ]

@@ -273,7 +273,7 @@ class TestTheCommand:
         out = capsys.readouterr().out
 
         assert code == 1
-        assert f"{FAULTS[name].breaks} broke in " in out
+        assert f"{FAULTS[name].breaks} was broken in " in out
         assert "   1. " in out
         assert f"{name} was caught" in out.splitlines()[-1]
 

@@ -53,7 +53,7 @@ def test_a_store_that_was_left_half_moved(half_moved: Command) -> None:
     assert re.search(left, page.said), page.said
     assert re.search(r"A person is needed.*schema : the migration", page.said)
     assert "<code>onceward store migrate</code>" in page.text
-    assert "schema ok that of this version" in after.said
+    assert "schema ok current" in after.said
     assert "onceward store migrate" not in after.text
 
 

@@ -56,7 +56,7 @@ class TestLooking:
         assert "Breaker payments live:acme open" in page.said
         assert "Retry budget payments live:acme in use" in page.said
         assert "0.45 spent, 0.4 reserved by 1 call" in page.said
-        assert "schema ok that of this version" in page.said
+        assert "schema ok current" in page.said
         assert "store's memory problem the store forgot 1 claim while it was held" in page.said
         assert "<svg" in page.text and 'role="img"' in page.text
 
@@ -125,7 +125,7 @@ class TestLooking:
         page = looker.get(f"/records/{id_of('refund:order-1')}")
 
         for part in ("Nobody knows whether it happened", "First claimed", "no end noted", "Held by process", "Fence",
-                     "known by its fingerprint"):  # fmt: skip
+                     "detected by its fingerprint"):  # fmt: skip
             assert part in page.said, part
         digest = digest_of_key(SCOPE, "refund:order-1")
         assert f"onceward records reconcile {digest} --fence {page_fence(page)} --did-not-happen" in page.said

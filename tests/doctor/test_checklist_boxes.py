@@ -127,7 +127,7 @@ class TestBoxes:
         assert found["full-jitter"].state is BoxState.IDLE
         assert found["breaker-each"].state is BoxState.IDLE
         assert found["stable-identifiers"].state is BoxState.UNKNOWN
-        assert "no key and no call to the outside is seen in 1 file" in found["stable-identifiers"].words
+        assert "no key and no external call in 1 file" in found["stable-identifiers"].words
 
     @pytest.mark.fault("doctor-unread-files-are-fine")
     def test_a_file_that_cannot_be_parsed_empties_what_it_may_hide(self, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class TestPromise:
         found = answers(write(tmp_path, books=EXPENSE))
 
         assert [found[id].state for id in PROMISE] == [BoxState.FILLED] * 4
-        assert found["retention-agreed"].words.startswith("an answer is kept 2 h")
+        assert found["retention-agreed"].words.startswith("a result is kept 2 h")
         assert found["key-not-null"].state is BoxState.FILLED
 
     @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ class TestStore:
 
         found = answers(write(tmp_path, shop="x = 1\n"), store=read_store(url))
 
-        assert "on the key of 1 table of yours" in found["constraint-decides"].words
+        assert "and so has the key of 1 table of yours" in found["constraint-decides"].words
         assert found["key-not-null"].state is BoxState.FILLED
         assert found["store-healthy"].words.startswith("fsync: off")  # As the tests' own server has it.
 

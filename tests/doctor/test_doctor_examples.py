@@ -62,7 +62,7 @@ def test_each_key_of_the_examples_is_one_sentence(
     lines = found.out.splitlines()
     assert code == 0
     assert (
-        "charge: one key per order_id, in the scope 'test:shop'; the answer is kept 24 hours, and for 30 days after "
+        "charge: one key per order_id, in the scope 'test:shop'; the result is kept 24 hours, and for 30 days after "
         "that a retry is refused; the same key with another amount is refused; after a crash it is sent again under "
         "the same key."
     ) in lines

@@ -47,7 +47,7 @@ def test_a_declaration_is_described_as_its_contract_would(tmp_path: Path) -> Non
     (found,) = sentences(tmp_path)
 
     assert found.sentence == (
-        "refund: one key per order_id, in the scope 'live:shop'; the answer is kept 6 hours, and a retry after that "
+        "refund: one key per order_id, in the scope 'live:shop'; the result is kept 6 hours, and a retry after that "
         "runs again; the same key with another amount is refused; after a crash it is looked up first."
     )
     assert found.where.endswith("shop.py:13")
@@ -72,7 +72,9 @@ def test_what_the_text_does_not_show_is_named(tmp_path: Path) -> None:
     (found,) = sentences(tmp_path)
 
     assert set(found.unresolved) >= {"key", "retain", "scope"}
-    assert found.sentence.startswith("charge: a key that a function makes, in the scope of its gate; kept as long as")
+    assert found.sentence.startswith(
+        "charge: a key that a function makes, in the scope of its gate; the result is kept as long as"
+    )
 
 
 @pytest.mark.requirement("D84")

@@ -59,10 +59,10 @@ class TestSentences:
         found = [sentence_of_operation(one, where="shop_a") for one in import_operations(["shop_a"])]
 
         assert [one.sentence for one in found] == [
-            "charge: one key per user_id and order_id, in the scope 'live:shop'; the answer is kept 2 days, and for "
+            "charge: one key per user_id and order_id, in the scope 'live:shop'; the result is kept 2 days, and for "
             "30 days after that a retry is refused; the same key with another amount is refused; after a crash it is "
             "sent again under the same key.",
-            "confirmation mail: one key per order_id, in the scope 'live:shop'; the answer is kept 2 days, and a retry "
+            "confirmation mail: one key per order_id, in the scope 'live:shop'; the result is kept 2 days, and a retry "
             "after that runs again; after a crash a person decides.",
         ]
 
@@ -126,7 +126,7 @@ class TestTrouble:
         assert [one.name for one in import_operations(["forks"])] == ["charge", "confirmation mail"]
 
     @pytest.mark.parametrize(
-        ("name", "words"), [("nowhere", "there is no module 'nowhere'"), ("a-b", "no module's name")]
+        ("name", "words"), [("nowhere", "there is no module 'nowhere'"), ("a-b", "not a module name")]
     )
     def test_an_unknown_module_is_said_to_be_unknown(self, name: str, words: str, here: Path) -> None:
         """

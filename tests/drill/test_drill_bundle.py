@@ -68,7 +68,9 @@ class TestEdited:
         """
         Whatever was changed, and be it a time.
         """
-        assert edited(bundle, edit, seal=False) == ["the digest does not fit: the bundle was edited after it was made"]
+        found = edited(bundle, edit, seal=False)
+
+        assert found == ["the digest does not match: the bundle was edited after it was made"]
 
     @pytest.mark.fault("drill-the-verdict-is-read")
     @pytest.mark.parametrize(
@@ -80,10 +82,10 @@ class TestEdited:
             (lambda bundle: bundle["proofs"][0].update(broke="fire"), "its numbers say otherwise"),
             (
                 lambda bundle: bundle.update(verdict="BLOCKED"),
-                "the verdict is written as BLOCKED; the numbers say PERM",
+                "the bundle gives the verdict as BLOCKED; the numbers say PERM",
             ),
-            (leave_out, "changed-body: it needs nothing that could be missing, and was left out"),
-            (lambda bundle: bundle["proofs"].pop(), "the proofs that were chosen are not those that were run"),
+            (leave_out, "changed-body: it was skipped, although it needs nothing that could be missing"),
+            (lambda bundle: bundle["proofs"].pop(), "the chosen proofs are not those that were run"),
             (lambda bundle: bundle["proofs"][0].update(name="magic"), "this version knows no proof 'magic'"),
         ],
     )
@@ -99,7 +101,7 @@ class TestEdited:
         """
         faults = edited(bundle, set_effects, seal=True)
 
-        assert faults[-1] == "the verdict is written as PERMITTED; the numbers say BLOCKED"
+        assert faults[-1] == "the bundle gives the verdict as PERMITTED; the numbers say BLOCKED"
 
 
 NUMBERS = st.recursive(
@@ -135,10 +137,10 @@ class TestNoBundle:
     @pytest.mark.parametrize(
         ("raw", "says"),
         [
-            (b"", "is no bundle"),
+            (b"", "is not a drill bundle"),
             (b"{", "not JSON"),
             (b"\xff\xfe", "not UTF-8"),
-            (b'{"a": 1, "a": 2}', "is no bundle"),
+            (b'{"a": 1, "a": 2}', "is not a drill bundle"),
             (b"[" * 10_000, "nested"),
             (b" " * (BYTES_MAX + 1), "more than"),
         ],

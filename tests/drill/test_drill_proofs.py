@@ -79,7 +79,7 @@ class TestEveryProof:
         A SQLite file has no line to cut, and the tables of outbox and inbox have fixed names.
         """
         assert "its write lock is held instead" in entry_of(document, "store-away")["where"][0]
-        assert "a SQLite file of its own" in entry_of(document, "webhook")["where"][0]
+        assert "a temporary SQLite file" in entry_of(document, "webhook")["where"][0]
 
 
 class TestRetry:
@@ -106,7 +106,7 @@ class TestRetry:
 
         assert entry_of(document, "retry")["guarded"]["counts"] == [1, 2]
         assert document["verdict"] == "BLOCKED"
-        assert "each operation has one effect: not so" in document["reasons"][0]
+        assert "does not hold: each operation has one effect" in document["reasons"][0]
 
 
 class TestTheChecksThemselves:
@@ -173,7 +173,7 @@ class TestTheChecksThemselves:
 
         assert (document["verdict"], document["reasons"]) == ("PERMITTED", [])
         assert list(document["leftOut"]) == ["kill", "late-finisher", "store-away"]
-        assert entry_of(document, "race")["where"] == ["threads of one process: no other can open this store"]
+        assert entry_of(document, "race")["where"] == ["threads of one process: no other process can open this store"]
 
     def test_no_proof_is_no_permit(self) -> None:
         """

@@ -62,7 +62,7 @@ def test_every_proof_holds_on_a_server_and_its_own_traces_are_gone(url: str) -> 
     assert scopes_at(url) == {"live:theirs"}
     assert (tables() if url.startswith("postgresql") else []) == before
     assert entry_of(document, "store-away")["where"] == [
-        "a proxy of its own in front of the server; the server was left alone"
+        "the drill's own proxy in front of the server; the server itself was not touched"
     ]
     assert nurseries_of(os.getpid()) == []
 
@@ -96,8 +96,8 @@ class TestRights:
         where = {entry["name"]: entry["where"] for entry in document["proofs"]}
 
         assert document["verdict"] == "PERMITTED"
-        assert where["retry"] == ["a SQLite file of its own: no table can be made there (InsufficientPrivilege)"]
-        assert where["webhook"] == ["a SQLite file of its own: no schema can be made there (InsufficientPrivilege)"]
+        assert where["retry"] == ["a temporary SQLite file: no table can be created there (InsufficientPrivilege)"]
+        assert where["webhook"] == ["a temporary SQLite file: no schema can be created there (InsufficientPrivilege)"]
         assert where["changed-body"] == []
 
     @pytest.mark.parametrize("role", ["SELECT"], indirect=True)

@@ -139,7 +139,7 @@ class TestJudging:
         document = drill(nursery, "checked", arguments=["the same order"])
 
         assert document["verdict"] == "BLOCKED"
-        assert "put {n} into a text of --args" in document["reasons"][0]
+        assert "put {n} into a string of --args" in document["reasons"][0]
 
     def test_the_control_must_see_two_effects_of_two_operations(self) -> None:
         """
@@ -181,14 +181,14 @@ class TestWhatCannotBeDrilled:
         [
             ("Till.charge", "is a method, and there is no object to call it on"),
             ("Till", "is a class; name a function"),
-            ("gate", "is no function"),
+            ("gate", "is not a function"),
             ("generates", "it is a generator function"),
             ("nobody", "has no 'nobody'"),
             ("no_such_shop:charge", "there is no module 'no_such_shop'"),
             ("broken:charge", "importing broken raised ZeroDivisionError"),
             ("unclosed:charge", "importing unclosed raised SyntaxError"),
             ("leaving:charge", "importing it ended the process (exit code 4). It printed: 'farewell"),
-            ("lively:charge", "it has a gate of a live scope"),
+            ("lively:charge", "it has a gate with a live scope"),
         ],
     )
     def test_is_refused_and_not_run(self, name: str, says: str, nursery: Nursery) -> None:
@@ -207,7 +207,7 @@ class TestWhatCannotBeDrilled:
         """
         With the function's own parameters.
         """
-        with pytest.raises(ConfigurationError, match=r"cannot be called with these arguments .* It is \(order\)"):
+        with pytest.raises(ConfigurationError, match=r"cannot be called with these arguments .* Its signature is \(order\)"):
             drill(nursery, "plain", arguments=arguments)
 
 
@@ -222,7 +222,7 @@ class TestBadBehaviour:
             ("exits", "its first run raised SystemExit: 2"),
             ("raises", "its first run raised ValueError: no such order"),
             ("does_nothing", "its first run had no effect that the watch could see (rows of orders)"),
-            ("late_live", "it has a gate of a live scope"),
+            ("late_live", "it has a gate with a live scope"),
         ],
     )
     def test_is_told_and_blocks(self, name: str, says: str, nursery: Nursery) -> None:
@@ -333,7 +333,7 @@ class TestWatches:
             ("rows:sqlite:///nowhere.db:a", "there is no file nowhere.db"),
             ("file:/", "cannot read /"),
             ("http:ftp://host/x", "needs a URL"),
-            ("{}/text", "does not answer with a whole number"),
+            ("{}/text", "does not return a whole number"),
             ("{}/html", "no number could be read"),
             ("{}/count#/nobody", "no number could be read"),
         ],

@@ -96,6 +96,11 @@ STOPPED_READERS: dict[str, str] = {
     r"\bin the same words\b": "with the same methods, with the same message",
     r"\b[Ww]hatever is no\b": "anything that is not",
     r"\bif need be\b": "if necessary",
+    r"\b[Cc]ourses? of events\b": "scenario",
+    r"\bstands? and falls? with\b": "commits or rolls back with",
+    r"\bas the database has it\b": "as it is in the database",
+    r"\btr(?:y|ies) again for ever\b": "retries for ever",
+    r"\brules were put right by\b": "were used to correct the rules",
 }
 # Made from scripts, or a list of what others asked for.
 NOT_EDITED = {

@@ -87,7 +87,7 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None
     report = lint(file)
     file.write_text("# mine\n" + BEFORE, encoding="utf-8")
 
-    with pytest.raises(ConfigurationError, match="changed meanwhile"):
+    with pytest.raises(ConfigurationError, match="not fixed: it has just changed"):
         fix_files(report.findings, report.sources)
 
     assert file.read_text(encoding="utf-8") == "# mine\n" + BEFORE

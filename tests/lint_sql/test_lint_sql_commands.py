@@ -170,7 +170,7 @@ class TestSql:
 
         assert ran.code == 1
         assert "right: key and effect are in one transaction" in ran.out
-        assert "right: the constraint is the judge" in ran.out
+        assert "right: the constraint decides" in ran.out
         assert "OW212" in ran.out
         assert "OW213" in ran.out
 
@@ -257,7 +257,7 @@ class TestBadInput:
         [
             ("INSERT INTO t VALUES (1", 1, "OW901 cannot be parsed as postgres: syntax error at end of input"),
             ("SELEC 1; INSERT INTO t VALUES (1);", 1, 'syntax error at or near "SELEC"'),
-            ("INSERT INTO `t` (a) VALUES (1);", 1, "It looks like MySQL, which is not read"),
+            ("INSERT INTO `t` (a) VALUES (1);", 1, "It looks like MySQL, which is not supported"),
             ("CREATE TABLE [dbo].[t] (a int);", 1, "It looks like T-SQL: add --dialect tsql"),
             ("PRAGMA foreign_keys = ON;", 1, "It looks like SQLite: add --dialect sqlite"),
             ("", 0, "no findings in 1 file"),

@@ -40,7 +40,7 @@ class TestSamples:
         assert b.clause == ""
         assert "refuses it with an error" in b.failure
         assert c.clause == "ON CONFLICT (worker_id, idempotency_key) DO UPDATE SET amount"
-        assert c.failure == "a retry overwrites amount of the first row"
+        assert c.failure == "a retry overwrites amount in the first row"
 
     @pytest.mark.requirement("B42")
     def test_without_the_constraint_b_writes_a_second_row_and_a_and_c_fail(self) -> None:
@@ -54,7 +54,7 @@ class TestSamples:
         assert looked.classes == "BBB"
         assert looked.codes == ["OW204", "OW201", "OW204"]
         assert "a retry writes a second row" in looked.judged[1].failure
-        assert "every run of it fails" in looked.judged[0].failure
+        assert "it fails every time" in looked.judged[0].failure
 
     def test_without_a_schema_they_are_classified_by_their_clauses_and_it_says_so(self) -> None:
         """
@@ -132,7 +132,7 @@ class TestMigration:
         findings = migrate(tmp_path, without + "CREATE INDEX i ON expenses (worker_id, idempotency_key);")
 
         assert [one.code for one in findings] == ["OW221"]
-        assert "decoration" in findings[0].message
+        assert "protects nothing" in findings[0].message
         assert "CONSTRAINT expenses_worker_idem_key UNIQUE (worker_id, idempotency_key)" in findings[0].message
 
     def test_point_one_columns_start_nullable(self, tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ class TestProcedure:
         looked = look(CHARGE, dialect=Dialect.TSQL)
 
         assert looked.right == [
-            "the constraint is the judge: pk_idempotency_key PRIMARY KEY (idempotency_key) decides, "
-            "and the loser is handled",
+            "the constraint decides: pk_idempotency_key PRIMARY KEY (idempotency_key); "
+            "a caller that it refuses is handled",
             "key and effect are in one transaction: idempotency_key, charge",
         ]
         assert looked.codes == ["OW212", "OW213", "OW213"]

@@ -124,7 +124,7 @@ def _what_happens(database: _Database, insert: str) -> str:
 
 
 def _what_was_said(judged: Judgement) -> str:
-    if "every run of it fails" in judged.failure:
+    if "it fails every time" in judged.failure:
         return "fails"
     if judged.refused:
         return "refused"

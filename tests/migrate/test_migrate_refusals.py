@@ -18,7 +18,10 @@ BOTH = {
     "no primary key": ("CREATE TABLE expenses (id integer, amount integer)", "has no primary key"),
     "two columns": ("CREATE TABLE expenses (a integer, b integer, PRIMARY KEY (a, b))", "has 2 columns"),
     "a view": ("CREATE VIEW expenses AS SELECT 1 AS id", "view"),
-    "another type": ("CREATE TABLE expenses (id integer PRIMARY KEY, idempotency_key integer)", "another type"),
+    "another type": (
+        "CREATE TABLE expenses (id integer PRIMARY KEY, idempotency_key integer)",
+        "already exists with the type",
+    ),
     "a default": ("CREATE TABLE expenses (id integer PRIMARY KEY, idempotency_key text DEFAULT '')", "default"),
     "no table": ("CREATE TABLE other (id integer PRIMARY KEY)", "no table"),
 }
@@ -35,17 +38,20 @@ POSTGRES = {
     ),
     "a materialized view": ("CREATE MATERIALIZED VIEW expenses AS SELECT 1 AS id", "a materialized view"),
     "a timestamp": ("CREATE TABLE expenses (id timestamptz PRIMARY KEY)", "may differ between sessions"),
-    "too short": ("CREATE TABLE expenses (id integer PRIMARY KEY, idempotency_key varchar(36))", "another type"),
+    "too short": (
+        "CREATE TABLE expenses (id integer PRIMARY KEY, idempotency_key varchar(36))",
+        "already exists with the type",
+    ),
     "a taken name": (
         "CREATE TABLE expenses (id integer PRIMARY KEY); CREATE TABLE expenses_worker_idem_key (a integer)",
-        "something else named expenses_worker_idem_key",
+        "something else is named expenses_worker_idem_key",
     ),
 }
 SQLITE = {
     "virtual": ("CREATE VIRTUAL TABLE expenses USING fts5(body)", "is a virtual"),
     "mixed ids": (
         "CREATE TABLE expenses (id PRIMARY KEY); INSERT INTO expenses VALUES (1), ('1')",
-        "must be all whole numbers or all texts",
+        "must be all integers or all text",
     ),
     "a null id": ("CREATE TABLE expenses (id text PRIMARY KEY); INSERT INTO expenses VALUES (NULL)", "null"),
     "a taken name": (
@@ -168,7 +174,7 @@ def test_another_database_is_refused(typed: Any, url: str) -> None:
     """
     ran = typed("apply", "expenses", "--database", url)
 
-    assert (ran.code, "PostgreSQL or SQLite" in ran.err) == (2, True)
+    assert (ran.code, "PostgreSQL and SQLite" in ran.err) == (2, True)
 
 
 def test_a_server_that_is_away_is_one_line(typed: Any) -> None:

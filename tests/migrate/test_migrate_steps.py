@@ -125,7 +125,7 @@ def test_the_constraint_is_there_under_its_name_and_judges(subject: Subject, typ
     [
         (["constrain"], "constrain comes after add"),
         (["tighten"], "tighten comes after add"),
-        (["add", "constrain"], "have gaps"),
+        (["add", "constrain"], "some are missing"),
         (["constrain", "backfill"], "out of order"),
         (["add", "backfill", "constrain", "tighten"], "out of order"),
     ],

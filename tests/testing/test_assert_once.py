@@ -72,7 +72,7 @@ class TestWhatIsSafe:
         assert report.crashes == len(POINTS)
         assert report.scenes == 2 + 3 * len(POINTS)
         assert (report.answered > 0, report.refused > 0) == (True, True)
-        assert "charge: one effect in 26 courses of events, with 8 crashes" in str(report)
+        assert "charge: one effect in 26 scenarios, with 8 crashes" in str(report)
 
     def test_an_async_function_needs_no_event_loop_of_the_test(self, sandbox: Sandbox) -> None:
         """
@@ -186,13 +186,13 @@ class TestWhatDoubles:
 
         lines = str(told.value).splitlines()
         assert lines[0].endswith("charge doubled: 2 x charge, where one run makes 1")
-        assert lines[1] == "Course of events 7: a crash at effect.after (just after an effect that a test records)"
+        assert lines[1] == "Scenario 7: a crash at effect.after (just after an effect that a test records)"
         assert lines[2] == "  1. the first call: the process dies at effect.after  [1 x charge]"
         assert lines[3].startswith("  2. retried at once: raised InFlight: ")
         assert lines[4] == (
-            "  3. retried a minute later, when a lease of the usual length is over: returned 'charged'  [2 x charge]"
+            "  3. retried a minute later, when a default lease has run out: returned 'charged'  [2 x charge]"
         )
-        assert lines[5].startswith("What doubles: an effect outside of the gate")
+        assert lines[5].startswith("Common causes: an effect outside the gate")
 
     def test_a_function_without_a_gate_doubles_at_the_first_duplicate(self, sandbox: Sandbox) -> None:
         """
@@ -279,7 +279,7 @@ class TestWhatDoubles:
                 gate.run("charge", lambda: sandbox.effects.record("charge"))
             return "charged"
 
-        with pytest.raises(LostEffect, match="gave its usual answer, and its effect is not there: charge"):
+        with pytest.raises(LostEffect, match="returned its usual result, but its effect is missing: charge"):
             sandbox.assert_once(charge, reset=seen.clear)
 
     def test_a_schedule_is_played_as_it_says(self, sandbox: Sandbox) -> None:
@@ -305,9 +305,11 @@ class TestWhatCannotBeChecked:
         gate = sandbox.gate()
         call = lambda: gate.run("charge", lambda: "charged")  # noqa: E731
 
-        with pytest.raises(NothingChecked, match=r"had no effect: onceward_effects.record\(...\) was not called"):
+        with pytest.raises(
+            NothingChecked, match=r"returned without an effect: onceward_effects.record\(...\) was not called"
+        ):
             sandbox.assert_once(call)
-        with pytest.raises(NothingChecked, match=r"had no effect: count\(\) is what it was before"):
+        with pytest.raises(NothingChecked, match=r"returned without an effect: count\(\) has not changed"):
             sandbox.assert_once(call, count=lambda: 7)
         with pytest.raises(NothingChecked, match="must return how many effects there are, a number; it returned None"):
             sandbox.assert_once(call, count=lambda: None)  # type: ignore[arg-type,return-value]
@@ -324,7 +326,7 @@ class TestWhatCannotBeChecked:
                 seen.add("charge")
                 sandbox.effects.record("charge")
 
-        with pytest.raises(NothingChecked, match="passed no failpoint of Onceward's"):
+        with pytest.raises(NothingChecked, match="passed no failpoint of Onceward, so"):
             sandbox.assert_once(charge, reset=seen.clear)
 
     @pytest.mark.fault("once-passes-on-another-clock")
@@ -355,7 +357,7 @@ class TestWhatCannotBeChecked:
         """
         gate = Gate(MemoryStore(environment=sandbox.clock), scope="test:other", environment=sandbox.clock)
 
-        with pytest.raises(NothingChecked, match=r"went another way .* Put back what it left behind \(reset=\)"):
+        with pytest.raises(NothingChecked, match=r"took another path .* Put back what it left behind \(reset=\)"):
             sandbox.assert_once(lambda: gate.run("charge", sandbox.effects.record) and None)
 
     def test_a_function_that_raises_by_itself(self, sandbox: Sandbox) -> None:
@@ -366,7 +368,9 @@ class TestWhatCannotBeChecked:
         def broken() -> None:
             raise KeyError("no such order")
 
-        with pytest.raises(NothingChecked, match=r"raised KeyError in its first run, .* 'no such order'") as told:
+        with pytest.raises(
+            NothingChecked, match=r"raised KeyError in its first, undisturbed run\. .* 'no such order'"
+        ) as told:
             sandbox.assert_once(broken)
         assert type(told.value.__cause__) is KeyError
 
@@ -386,7 +390,7 @@ class TestWhatCannotBeChecked:
             except (InFlight, OutcomeUnknown, RuntimeError) as error:
                 raise NotAgain from error
 
-        with pytest.raises(NothingChecked, match=r"raised NotAgain, .* say refusals=\(...,\)"):
+        with pytest.raises(NothingChecked, match=r"raised NotAgain, .* list it: refusals=\(...,\)"):
             sandbox.assert_once(theirs)
         assert sandbox.assert_once(theirs, refusals=(NotAgain,)).crashes == len(POINTS)
 
@@ -404,7 +408,7 @@ class TestWhatCannotBeChecked:
                 return "all is well"
 
         with pytest.raises(
-            NothingChecked, match=r"went on after its process had died at claim.before: .* bare `except:`"
+            NothingChecked, match=r"continued after its process had died at claim.before: .* bare `except:`"
         ):
             sandbox.assert_once(immortal)
 
@@ -417,7 +421,7 @@ class TestWhatCannotBeChecked:
         def hangs() -> None:
             gate.run("charge", never.wait)
 
-        with pytest.raises(NothingChecked, match=r"has not come back after 0.05 s .*test_assert_once.py:\d+, in hangs"):
+        with pytest.raises(NothingChecked, match=r"has not returned after 0.05 s .*test_assert_once.py:\d+, in hangs"):
             sandbox.assert_once(hangs, seconds=0.05)
         never.set()
 
@@ -440,7 +444,7 @@ class TestWhatCannotBeChecked:
             ((lambda: (yield)), (), "is a generator: calling it runs nothing"),
             ((lambda order: order), (), "cannot be called with these arguments .*'order'"),
             ((lambda: 1), ("o-17",), "cannot be called with these arguments .*too many"),
-            ("charge", (), "takes a function, not str"),
+            ("charge", (), "takes a function to call often, not str"),
         ],
     )
     def test_what_cannot_be_called(self, sandbox: Sandbox, fn: Any, args: tuple[Any, ...], words: str) -> None:
@@ -454,7 +458,7 @@ class TestWhatCannotBeChecked:
         """
         Nothing of it would run.
         """
-        with pytest.raises(NothingChecked, match="gives back a generator: nothing runs until it is read"):
+        with pytest.raises(NothingChecked, match="returns a generator: nothing runs until it is read"):
             sandbox.assert_once(lambda: (number for number in range(3)))
 
     def test_limits_that_limit_nothing(self, sandbox: Sandbox) -> None:

@@ -107,8 +107,8 @@ def test_a_marked_test_runs_once_for_each_failpoint(pytester: pytest.Pytester) -
 @pytest.mark.parametrize(
     ("mark", "takes", "words"),
     [
-        ("('call.after')", "", "*the fixture of that name is not used, so nothing would crash*"),
-        ("()", "onceward_crash", '*name a failpoint at least: @pytest.mark.onceward_crash("call.after")*'),
+        ("('call.after')", "", "*the test does not use the fixture onceward_crash, so nothing would crash*"),
+        ("()", "onceward_crash", '*name at least one failpoint: @pytest.mark.onceward_crash("call.after")*'),
         ("('call.afte')", "onceward_crash", "*no failpoint is called 'call.afte'. Did you mean call.after*"),
         ("(7)", "onceward_crash", "*no failpoint is called '7'.*"),
     ],

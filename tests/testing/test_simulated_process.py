@@ -148,7 +148,7 @@ class TestMistakes:
         And says what does so.
         """
         gate = sandbox.gate()
-        swallowed = r"the block went on after its process had died at call.before"
+        swallowed = r"the block continued after its process had died at call.before"
         with pytest.raises(AssertionError, match=swallowed), crash_at("call.before"), suppress(BaseException):
             gate.run("k", lambda: 1)
 
@@ -167,7 +167,7 @@ class TestMistakes:
             crash_at("settle.befor").__enter__()
         with pytest.raises(ConfigurationError, match="0 or more"):
             crash_at("settle.before", skip=-1).__enter__()
-        with pytest.raises(ConfigurationError, match="where is the process to die"):
+        with pytest.raises(ConfigurationError, match="name the failpoint where the process dies"):
             CrashHere()()
         assert CrashHere("sqlite.commit.before").name == "sqlite.commit.before"
 
@@ -197,7 +197,7 @@ class TestSandbox:
         """
         A test is no customer.
         """
-        with pytest.raises(ConfigurationError, match="not one of live:"):
+        with pytest.raises(ConfigurationError, match="not a live: scope"):
             sandbox.gate(scope="live:acme")
 
     def test_death_is_no_exception_that_people_catch(self) -> None:

@@ -1,8 +1,8 @@
 """
 `Dashboard`: the pages as an ASGI application, behind a login.
 
-Every response says: no script or style but our own, no frames, nothing kept. Every action is a form, and is carried out
-only for a session whose role allows it, from our own origin, with the session's token.
+Every response forbids scripts and styles other than our own, frames, and caching. Every action is a form, and is
+carried out only for a session whose role allows it, from our own origin, with the session's token.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ _log = logging.getLogger("onceward.dashboard")
 
 
 class Doorkeeper(Protocol):
-    """Who may come in."""
+    """Decides who may log in."""
 
     label: str
     """What the login form asks for."""
     help: str
-    """Where to find that."""
+    """Where to find it."""
 
     async def enter(self, request: Request, given: str) -> Principal:
         """Whoever gave this; `TokenInvalid` or `RateLimitError` if nobody."""
@@ -183,7 +183,7 @@ class Dashboard:
         """The first page that somebody may open."""
         entries = self._entries(principal)
         if not entries:
-            raise Forbidden("this token has no pages here: log in with another")
+            raise Forbidden("this token cannot open any page here: log in with another")
         return self._base + entries[0].path
 
     async def _run(self, one: Page, asked: PageRequest) -> Shown | Done:

@@ -303,7 +303,7 @@ class DashboardData:
             decision = Decision(names[action], id, Operator(principal.name, principal.via, reason))
             with self.log.deciding(decision):
                 if not getattr(admin, action)(id):
-                    raise IllegalMove(f"there is no such message or endpoint to {action} any more: {id[:80]}")
+                    raise IllegalMove(f"the message or endpoint to {action} no longer exists: {id[:80]}")
         self.glances.forget()
         return True
 
@@ -349,11 +349,11 @@ class DashboardData:
             schema = look_at_schema(self.url)
             late = None if schema is None else schema_finding(schema)
             lines.append(
-                HealthLine("schema", True, "that of this version")
+                HealthLine("schema", True, "current")
                 if late is None
                 else HealthLine("schema", False, late.text, late.commands[0])
             )
-        chained = "kept in a chain" if self.log.is_chained else "not kept: there are no tables, so it goes to the logs"
+        chained = "kept in a chain" if self.log.is_chained else "no tables here, so decisions go to the logs"
         return [*lines, HealthLine("decision log", True, chained)]
 
     # --- reading ---

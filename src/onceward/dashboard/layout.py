@@ -260,7 +260,7 @@ def _labelled(label: str, name: str, control: Markup, help: Content) -> Markup:
 
 def reason_field(required: bool) -> Markup:
     """Why somebody decides."""
-    help = "Kept in the decision log, with your name and the time. No secrets, and nothing about a customer."
+    help = "Kept in the decision log, with your name and the time. Write no secrets and nothing about a customer."
     return field("Why" if required else "Why (optional)", "reason", help=help, maxlength=500, required=required)
 
 

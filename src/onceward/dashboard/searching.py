@@ -47,9 +47,9 @@ class RecordQuery(NamedTuple):
         if self.digest and not (DIGITS_MIN <= len(self.digest) <= ID_DIGITS and set(self.digest) <= _HEX):
             raise RequestInvalid(f"a digest is {DIGITS_MIN} to {ID_DIGITS} hex digits, as logs and errors show it")
         if self.key and not self.scope:
-            raise RequestInvalid("a key is found together with its scope: fill in both, or search by digest")
+            raise RequestInvalid("searching for a key needs its scope: fill in both, or search by digest")
         if self.after and not (len(self.after) == ID_DIGITS and set(self.after) <= _HEX):
-            raise RequestInvalid("this page begins nowhere: go back to the first one")
+            raise RequestInvalid("this link to a page is not valid: go back to the first page")
         return self
 
 

@@ -33,14 +33,14 @@ SESSIONS_MAX = 1_000
 
 
 class DashboardRole(IntEnum):
-    """What somebody may do here; each includes those before it."""
+    """What a person may do here; each role includes those before it."""
 
     VIEW = 1
     """Look. Stored values are masked."""
     DECIDE = 2
     """Decide what is in doubt, and requeue or discard what was given up."""
     ADMIN = 3
-    """See stored values, too, if the dashboard was started with that allowed."""
+    """Also see stored values, if the dashboard was started with them shown."""
 
     @property
     def word(self) -> str:
@@ -67,7 +67,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who has logged in."""
+    """A person who has logged in."""
 
     name: str
     """For the decision log and the page's corner: an account, or the id of a token. Never a secret."""

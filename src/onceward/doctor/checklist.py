@@ -42,14 +42,14 @@ def _keys(
         return judge(made)
     outside = [one.place for one in code.effects if not one.has_key]
     if outside:
-        return empty("calls to the outside have no key: give each one, with gate.once or idempotency_key=", outside)
+        return empty("external calls have no key: give each call one, with gate.once or idempotency_key=", outside)
     if code.keys:
         given = [one.place for one in code.keys]
-        return unknown("keys are handed in from elsewhere: look where they are made, too", given)
+        return unknown("keys come from elsewhere: also pass the files that make them, with --path", given)
     if _derives(code):
         return filled("the gate derives the keys of its tools from run, tool and arguments")
     return unknown(
-        f"no key and no call to the outside is seen in {count(code.files, 'file')}: look at more, or state it"
+        f"no key and no external call in {count(code.files, 'file')}: pass more files with --path, or state it"
     )
 
 
@@ -61,33 +61,33 @@ def _stable(evidence: Evidence) -> BoxAnswer:
     code = evidence.code
     bare = code.found("OW110", "OW111", "OW112")
     if bare:
-        return empty("writes are tried again without a key: derive one from ids that are stored", bare)
+        return empty("writes are retried without a key: derive one from ids that are stored", bare)
     wrong = code.found("OW105", "OW106")
-    say = "keys hold what belongs to a process or a person: use ids that are stored"
+    say = "keys contain process-local or personal data: use ids that are stored"
 
     def judge(keys: list[KeyFact]) -> BoxAnswer:
         names = list(dict.fromkeys(name for one in keys for name in one.made_of))
         shown = ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
-        made = f"made of {shown}" if names else "of fixed texts"
+        made = f"made of {shown}" if names else "made of fixed text"
         return filled(f"{count(len(keys), 'key')} {made}", [one.place for one in keys])
 
     return _keys(evidence, wrong, say, judge)
 
 
 def _timeless(evidence: Evidence) -> BoxAnswer:
-    say = "keys hold a time or the number of the attempt, which a retry changes: leave it out"
+    say = "keys contain a time or an attempt number, which differs on a retry: leave it out"
     return _keys(
         evidence,
         evidence.code.found("OW101", "OW104"),
         say,
         lambda keys: filled(
-            f"none of {count(len(keys), 'key')} holds a time or an attempt", [one.place for one in keys]
+            f"none of {count(len(keys), 'key')} contains a time or an attempt number", [one.place for one in keys]
         ),
     )
 
 
 def _typed(evidence: Evidence) -> BoxAnswer:
-    say = 'different operations share a key: begin each with its operation, as "charge:{order_id}" does'
+    say = 'different operations share a key: begin each key with its operation, as in "charge:{order_id}"'
 
     def judge(keys: list[KeyFact]) -> BoxAnswer:
         nameless = [one for one in keys if not one.names_operation and not one.is_opaque]
@@ -100,21 +100,23 @@ def _typed(evidence: Evidence) -> BoxAnswer:
         named = [one for one in keys if one.names_operation]
         if not named:
             return unknown(
-                "functions make the keys that are not shown here: state what they put in", [one.place for one in keys]
+                "the keys come from functions that are not in these files: state what a key contains",
+                [one.place for one in keys],
             )
-        return filled(f"{count(len(named), 'key')} with the operation in it", [one.place for one in named])
+        return filled(f"{count(len(named), 'key')} that name the operation", [one.place for one in named])
 
     return _keys(evidence, evidence.code.found("OW107"), say, judge)
 
 
 def _deterministic(evidence: Evidence) -> BoxAnswer:
-    say = "keys differ from attempt to attempt (chance, clock, made inside the retry): derive them before the first one"
+    say = "keys differ between attempts (random, clock, made inside the retry): derive them before the first attempt"
 
     def judge(keys: list[KeyFact]) -> BoxAnswer:
         opaque = [one.place for one in keys if one.is_opaque]
         if len(opaque) == len(keys):
             return unknown(
-                "functions make the keys that are not shown here: state that equal input gives equal keys", opaque
+                "the keys come from functions that are not in these files: state that equal input gives equal keys",
+                opaque,
             )
         return filled(
             f"{count(len(keys), 'key')}, and nothing in them changes between attempts", [one.place for one in keys]
@@ -141,7 +143,7 @@ def _retries(
     if lacking:
         return empty(lack, lacking)
     if not retries:
-        return idle(f"nothing in {count(evidence.code.files, 'file')} tries again by itself")
+        return idle(f"nothing in {count(evidence.code.files, 'file')} retries by itself")
     hidden = [one.place for one in retries if ask(one) is None]
     if hidden:
         return unknown(cannot, hidden)
@@ -154,9 +156,9 @@ def _classified(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: one.classified,
-        lack="every error is tried again: tell them apart, as Retry() does, or by the types that are caught",
+        lack="every error is retried: tell errors apart, as Retry() does, or catch only some types",
         good="errors are distinguished",
-        cannot="it is not shown which errors are tried again: name them, or use Retry()",
+        cannot="the code does not show which errors are retried: name them, or use Retry()",
     )
 
 
@@ -164,9 +166,9 @@ def _not_client_errors(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: one.classified,
-        lack="4xx are tried again, which another attempt does not change: only 408 and 429 may be",
-        good="no 4xx but 408 and 429 is tried again",
-        cannot="it is not shown whether 4xx are tried again: name the statuses, or use Retry()",
+        lack="4xx responses are retried, which another attempt cannot fix: retry only 408 and 429",
+        good="no 4xx except 408 and 429 is retried",
+        cannot="the code does not show whether 4xx responses are retried: name the statuses, or use Retry()",
         wrong=evidence.code.found("OW113"),
     )
 
@@ -175,9 +177,9 @@ def _network_errors(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: one.network,
-        lack="5xx and broken connections are not tried again",
-        good="broken connections, timeouts and 5xx are tried again",
-        cannot="it is not shown that 5xx and broken connections are tried again: name them, or use Retry()",
+        lack="5xx and broken connections are not retried: retry them",
+        good="broken connections, timeouts and 5xx are retried",
+        cannot="the code does not show that 5xx and broken connections are retried: name them, or use Retry()",
     )
 
 
@@ -185,9 +187,9 @@ def _limited(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: one.limited,
-        lack="tries again for ever: set a number of attempts and a time",
+        lack="a retry never gives up: limit its attempts and its time",
         good="attempts have a limit",
-        cannot="it is not shown when it gives up: count the attempts, or use Retry()",
+        cannot="the code does not show when a retry gives up: count the attempts, or use Retry()",
         wrong=evidence.code.found("OW114"),
     )
 
@@ -196,9 +198,9 @@ def _exponential(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: one.exponential,
-        lack="pauses do not grow: double them at each attempt",
+        lack="pauses do not grow: double them on each attempt",
         good="pauses double",
-        cannot="it is not shown how pauses grow: spell it out, or use Retry()",
+        cannot="the code does not show how pauses grow: write it out, or use Retry()",
     )
 
 
@@ -208,7 +210,7 @@ def _jittered(evidence: Evidence) -> BoxAnswer:
         lambda one: None if one.jitter is None else one.jitter == "full",
         lack="pauses are not random from zero to the ceiling: sleep random.uniform(0, ceiling)",
         good="pauses are random from zero to the ceiling",
-        cannot="it is not shown whether pauses are random: state it, or pause with Retry()",
+        cannot="the code does not show whether pauses are random: state it, or use Retry()",
         wrong=evidence.code.found("OW115"),
     )
 
@@ -219,7 +221,7 @@ def _capped(evidence: Evidence) -> BoxAnswer:
         lambda one: one.capped,
         lack="pauses grow without end: cap them, with min(cap, ...) or max=",
         good="the longest pause has a limit",
-        cannot="it is not shown how long the longest pause is: cap it, or use Retry()",
+        cannot="the code does not show how long the longest pause is: cap it, or use Retry()",
     )
 
 
@@ -228,9 +230,9 @@ def _based(evidence: Evidence) -> BoxAnswer:
     return _retries(
         evidence,
         lambda one: True if one.base else False if one.exponential is False and one.jitter == "none" else None,
-        lack="there is no pause before the next attempt: begin with about what a hiccup of the API lasts (0.1 s)",
+        lack="there is no pause before the next attempt: start with the length of a short hiccup of the API (0.1 s)",
         good=f"the first pause is {', '.join(bases[:3])}",
-        cannot="the first pause is not shown: spell it out, or state why it fits the API",
+        cannot="the code does not show the first pause: write it out, or state why it fits the API",
     )
 
 
@@ -245,15 +247,14 @@ def _everywhere(evidence: Evidence) -> BoxAnswer:
         called = list(dict.fromkeys(one.called for one in bare))
         shown = ", ".join(called[:3]) + (" ..." if len(called) > 3 else "")
         return empty(
-            f"no breaker around {shown}: Breaker(name), with @, .call or Retry(breaker=)", [one.place for one in bare]
+            f"no breaker around {shown}: use Breaker(name), with @, .call or Retry(breaker=)",
+            [one.place for one in bare],
         )
     if outside:
-        return filled(
-            f"{count(len(outside), 'call')} to the outside, each behind a breaker", [one.place for one in outside]
-        )
+        return filled(f"{count(len(outside), 'external call')}, each behind a breaker", [one.place for one in outside])
     if code.breakers:
         return filled(count(len(code.breakers), "breaker"), [one.place for one in code.breakers])
-    return idle(f"no call to the outside is seen in {count(code.files, 'file')}")
+    return idle(f"no external call in {count(code.files, 'file')}")
 
 
 def _breakers(evidence: Evidence, look: Callable[[CodeFacts], BoxAnswer]) -> BoxAnswer:
@@ -263,15 +264,15 @@ def _breakers(evidence: Evidence, look: Callable[[CodeFacts], BoxAnswer]) -> Box
     if [one for one in code.effects if not one.has_breaker]:
         return empty("there is no breaker: see the first box of this group")
     if code.effects and any(one.has_breaker for one in code.effects):
-        return unknown("the breakers are made elsewhere: look there, too, or state it")
-    return idle(f"no call to the outside is seen in {count(code.files, 'file')}")
+        return unknown("the breakers are made elsewhere: also pass those files with --path, or state it")
+    return idle(f"no external call in {count(code.files, 'file')}")
 
 
 def _threshold(evidence: Evidence) -> BoxAnswer:
     def look(code: CodeFacts) -> BoxAnswer:
         untuned = [one.place for one in code.breakers if one.threshold is None]
         if untuned:
-            return unknown("the threshold is the default of everybody: say threshold=, or state why it fits", untuned)
+            return unknown("the threshold is the default: set threshold=, or state why the default fits", untuned)
         said = ", ".join(dict.fromkeys(str(one.threshold) for one in code.breakers))
         return filled(f"opens after {said}", [one.place for one in code.breakers])
 
@@ -282,9 +283,7 @@ def _recovery(evidence: Evidence) -> BoxAnswer:
     def look(code: CodeFacts) -> BoxAnswer:
         untuned = [one.place for one in code.breakers if one.recovery is None]
         if untuned:
-            return unknown(
-                "the recovery time is the default of everybody: say recovery=, or state why it fits", untuned
-            )
+            return unknown("the recovery time is the default: set recovery=, or state why the default fits", untuned)
         said = ", ".join(dict.fromkeys(str(one.recovery) for one in code.breakers))
         return filled(f"lets a call through again after {said} s", [one.place for one in code.breakers])
 
@@ -295,8 +294,8 @@ def _fallback(evidence: Evidence) -> BoxAnswer:
     def look(code: CodeFacts) -> BoxAnswer:
         bare = [one.place for one in code.breakers if not one.has_fallback]
         if bare and not code.fallbacks:
-            return empty("an open circuit reaches the user as an error: catch CircuitOpen, or say fallback=", bare)
-        return filled("an open circuit is answered", code.fallbacks or [one.place for one in code.breakers])
+            return empty("an open circuit reaches the user as an error: catch CircuitOpen, or set fallback=", bare)
+        return filled("an open circuit has a fallback", code.fallbacks or [one.place for one in code.breakers])
 
     return _breakers(evidence, look)
 

@@ -49,7 +49,7 @@ def _answer(box: Box, evidence: Evidence) -> BoxAnswer:
     unread = [*evidence.code.unread, *evidence.sql.unread]
     if box.follows_code and unread and answer.state in (BoxState.FILLED, BoxState.IDLE):
         # A file that is not understood may hold the very thing.
-        answer = unknown("cannot be known while files cannot be read: put them right, or exclude them", unread)
+        answer = unknown("cannot be known while some files cannot be read: fix them, or exclude them", unread)
     stated = evidence.answers.get(box.id)
     if stated is not None and answer.state is BoxState.UNKNOWN and not unread:
         return BoxAnswer(BoxState.STATED, f"stated in pyproject.toml: {stated}")

@@ -76,7 +76,7 @@ def _explain(error: BaseException, modules: list[str]) -> str:
     named = ", ".join(modules)
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         if any(one == error.name or one.startswith(f"{error.name}.") for one in modules):
-            return f"there is no module {error.name!r} here. Check its name, or go to the folder that it is in"
+            return f"there is no module {error.name!r} here. Check the name, or run this in the folder that contains it"
         return f"importing {named} needs the module {error.name!r}, which is missing. Install it"
     if isinstance(error, SystemExit):
         return (
@@ -84,7 +84,7 @@ def _explain(error: BaseException, modules: list[str]) -> str:
             'Put what runs under `if __name__ == "__main__":`'
         )
     said = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS_MAX]
-    return f"importing {named} raised {said}. See that `python -c 'import {modules[0]}'` works"
+    return f"importing {named} raised {said}. Check that `python -c 'import {modules[0]}'` works"
 
 
 if __name__ == "__main__":

@@ -88,8 +88,8 @@ def _identity(fields: tuple[str, ...] | None, scope: str | None) -> str:
 
 def _kept(operation: OperationFact) -> str:
     if operation.retain_seconds is None:
-        return "kept as long as its gate says"
-    kept = f"the answer is kept {_duration(operation.retain_seconds)}"
+        return "the result is kept as long as its gate says"
+    kept = f"the result is kept {_duration(operation.retain_seconds)}"
     if operation.tombstone_seconds is None:
         return kept
     if operation.tombstone_seconds == 0:

@@ -33,7 +33,7 @@ def import_operations(modules: Sequence[str], seconds: float = SECONDS) -> list[
     """What the functions that some modules declare have agreed on. Raises ConfigurationError with what went wrong."""
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
-            raise ConfigurationError(f"{module!r} is no module's name. Give it as `import` does: shop.payments")
+            raise ConfigurationError(f"{module!r} is not a module name. Write it as in `import`: shop.payments")
     command = [sys.executable, "-P", "-m", "onceward.doctor.import_process", *modules]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
     process = subprocess.Popen(  # noqa: S603 - our own command

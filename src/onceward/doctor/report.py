@@ -20,7 +20,7 @@ MARKS: Final = {
     BoxState.UNKNOWN: "[?]",
 }
 LEGEND: Final = (
-    "[x] evidence  [s] stated  [-] does not occur  [ ] missing  [?] cannot be known from here, so it is missing"
+    "[x] evidence  [s] stated  [-] does not occur  [ ] missing  [?] cannot be known from here, so it counts as missing"
 )
 
 

@@ -62,14 +62,16 @@ def read_doctor_settings(file: Path, boxes: Collection[str]) -> DoctorSettings:
     where = f"{file}: [tool.onceward.doctor]"
     for name in table:
         if name not in DoctorSettings._fields:
-            raise ConfigurationError(f"{where} has no setting {name!r}. There are: {', '.join(DoctorSettings._fields)}")
+            raise ConfigurationError(
+                f"{where} has no setting {name!r}. The settings are: {', '.join(DoctorSettings._fields)}"
+            )
     settings = DoctorSettings(_inner(table, "answers", file), _inner(table, "inside", file))
     for box in settings.answers:
         if box not in boxes:
             raise ConfigurationError(f"{where} has no box {box!r}. `onceward doctor --json` shows their ids")
     for name, words in ({**settings.answers, **settings.inside}).items():
         if not isinstance(words, str) or len(words.strip()) < WORDS_MIN:
-            raise ConfigurationError(f"{where} {name} must be a sentence that says how it is known")
+            raise ConfigurationError(f"{where} {name} must be a sentence that says how you know")
     return settings
 
 

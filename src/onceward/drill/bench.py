@@ -95,32 +95,32 @@ class Bench:
     def table(self, *, constrained: bool) -> Iterator[tuple[DrillTable, str]]:
         """A table in the store's own database if it may be made there, otherwise in a file; and the URL of it."""
         name = f"onceward_drill_{REAL.random(8).hex()}"
-        why = "the store is no SQL database"
+        why = "the store is not an SQL database"
         if is_sqlite(self.url) or is_postgres(self.url):
             try:
                 with made_table(self.url, name, constrained=constrained) as table:
-                    self.said.append("a table of its own in the store's database")
+                    self.said.append("a temporary table in the store's database")
                     yield table, self.url
                     return
             except NotAllowed as error:
                 why = str(error)
-        self.said.append(f"a SQLite file of its own: {why}")
+        self.said.append(f"a temporary SQLite file: {why}")
         with made_table(self.own_file(), name, constrained=constrained) as table:
             yield table, self.own_file()
 
     @contextmanager
     def database(self) -> Iterator[str]:
         """A database where Onceward's own tables may be made: a schema in PostgreSQL, otherwise a SQLite file."""
-        why = "the tables have fixed names"
+        why = "Onceward's tables have fixed names"
         if is_postgres(self.url):
             try:
                 with made_schema(self.url, f"onceward_drill_{REAL.random(8).hex()}") as url:
-                    self.said.append("a schema of its own in the store's database")
+                    self.said.append("a temporary schema in the store's database")
                     yield url
                     return
             except NotAllowed as error:
                 why = str(error)
-        self.said.append(f"a SQLite file of its own: {why}")
+        self.said.append(f"a temporary SQLite file: {why}")
         yield self.own_file()
 
     def __enter__(self) -> Self:

@@ -39,7 +39,7 @@ def sealed(document: dict[str, Any], proofs: Mapping[str, ProofClaims]) -> dict[
 def judged(entry: Mapping[str, Any], proof: ProofClaims) -> ProofJudgement:
     """What the numbers of one entry come to."""
     if entry.get("broke"):
-        return ProofJudgement(False, (f"it could not be run to its end: {entry['broke']}",))
+        return ProofJudgement(False, (f"it did not run to its end: {entry['broke']}",))
     return proof.judge(_numbers(entry, "guarded"), _numbers(entry, "control"))
 
 
@@ -66,31 +66,31 @@ def read_bundle(path: Path) -> Any:
     except OSError as error:
         raise ConfigurationError(f"cannot read the bundle {str(path)!r}: {error.strerror}") from None
     if len(raw) > BYTES_MAX:
-        raise ConfigurationError(f"{str(path)!r} is no bundle of a drill: it has more than {BYTES_MAX:,} bytes")
+        raise ConfigurationError(f"{str(path)!r} is not a drill bundle: it has more than {BYTES_MAX:,} bytes")
     try:
         return parse_json(raw)
     except RequestInvalid as error:
-        raise ConfigurationError(f"{str(path)!r} is no bundle of a drill: {error}") from None
+        raise ConfigurationError(f"{str(path)!r} is not a drill bundle: {error}") from None
 
 
 def faults_of(document: Any, proofs: Mapping[str, ProofClaims]) -> list[str]:
     """What is wrong with a bundle, one sentence each; nothing if it is whole and says what its numbers say."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return [f"it is no bundle of a drill: its format is not {FORMAT}"]
+        return [f"it is not a drill bundle: its format is not {FORMAT}"]
     entries, left_out = document.get("proofs"), document.get("leftOut")
     if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
         return ["its proofs are not a list of objects"]
     if not isinstance(left_out, dict) or not isinstance(document.get("chosen"), list):
-        return ["it does not say which proofs were chosen, and which were left out"]
+        return ["it does not say which proofs were chosen, and which were skipped"]
     names = [one.get("name") for one in entries]
     if unknown := [name for name in [*names, *left_out] if not isinstance(name, str) or name not in proofs]:
         return [f"this version knows no proof {unknown[0]!r}; verify with the version that made it"]
     faults = []
     if document.get("digest") != digest_of_bundle(document):
-        faults.append("the digest does not fit: the bundle was edited after it was made")
+        faults.append("the digest does not match: the bundle was edited after it was made")
     if sorted([*names, *left_out]) != sorted(map(str, document["chosen"])):
-        faults.append("the proofs that were chosen are not those that were run or left out")
-    faults += [f"{name}: it needs nothing that could be missing, and was left out" for name in left_out
+        faults.append("the chosen proofs are not those that were run or skipped")
+    faults += [f"{name}: it was skipped, although it needs nothing that could be missing" for name in left_out
                if not proofs[name].needs]  # fmt: skip
     for entry in entries:
         found = judged(entry, proofs[entry["name"]])
@@ -101,7 +101,7 @@ def faults_of(document: Any, proofs: Mapping[str, ProofClaims]) -> list[str]:
     reasons = reasons_of(document, proofs)
     verdict = BLOCKED if reasons else PERMITTED
     if document.get("verdict") != verdict:
-        faults.append(f"the verdict is written as {str(document.get('verdict'))[:40]}; the numbers say {verdict}")
+        faults.append(f"the bundle gives the verdict as {str(document.get('verdict'))[:40]}; the numbers say {verdict}")
     return faults
 
 

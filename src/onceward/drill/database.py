@@ -1,7 +1,7 @@
 """
 Tables of the drill's own in a SQLite or PostgreSQL database: made under a random name, and gone afterwards.
 
-Whoever may not make one there is told so with `NotAllowed`, and the proof takes a SQLite file of its own instead.
+If none can be made there, `NotAllowed` says why, and the proof uses a temporary SQLite file instead.
 """
 
 # ruff: noqa: S608 - names are ours: letters and digits
@@ -111,7 +111,7 @@ def made_table(url: str, name: str, *, constrained: bool) -> Iterator[DrillTable
             table.create()
         except Exception as error:
             connection.rollback()
-            raise NotAllowed(f"no table can be made there ({type(error).__name__})") from error
+            raise NotAllowed(f"no table can be created there ({type(error).__name__})") from error
         try:
             yield table
         finally:
@@ -124,14 +124,14 @@ def made_schema(url: str, name: str) -> Iterator[str]:
     from onceward.stores._postgres_url import parse
 
     if not parse(url).direct:
-        raise NotAllowed("behind a pooler no session keeps to a schema")
+        raise NotAllowed("behind a pooler, a session does not keep its schema")
     with closing(connect(url)) as connection:
         try:
             connection.execute(f"CREATE SCHEMA {name}")
             connection.commit()
         except Exception as error:
             connection.rollback()
-            raise NotAllowed(f"no schema can be made there ({type(error).__name__})") from error
+            raise NotAllowed(f"no schema can be created there ({type(error).__name__})") from error
         try:
             yield _in_schema(url, name)
         finally:

@@ -100,7 +100,9 @@ class Nursery:
             pipe.write(json.dumps(list(tasks)).encode() + b"\n")
             pipe.flush()
         except OSError:
-            raise DrillBroken("the process that starts the drill's children is gone; run the drill again") from None
+            raise DrillBroken(
+                "the process that starts the drill's child processes has ended; run the drill again"
+            ) from None
         self._patience = PATIENCE_SECONDS + max((float(task.get("limit", 0)) for task in tasks), default=0.0)
         self._ends: dict[int, ChildEnd] = {}
         self.pids = [self._hear("began")["pid"] for _ in tasks]
@@ -141,11 +143,11 @@ class Nursery:
             try:
                 said = self._heard.get(timeout=self._patience)
             except queue.Empty:
-                raise DrillBroken(f"no word from the drill's children for {self._patience:.0f} s") from None
+                raise DrillBroken(f"no message from the drill's child processes for {self._patience:.0f} s") from None
             if what in said:
                 return said
             if "gone" in said:
-                raise DrillBroken("the process that starts the drill's children is gone; run the drill again")
+                raise DrillBroken("the process that starts the drill's child processes has ended; run the drill again")
             if "ended" in said:
                 number = said.pop("ended")
                 self._ends[number] = ChildEnd(**said)

@@ -78,7 +78,7 @@ class ProofClaims:
 
     def judge(self, guarded: Numbers, control: Numbers) -> ProofJudgement:
         """What the numbers of both runs come to."""
-        why = [f"{claim.says}: not so" for claim in self.claims if not _true(claim.holds, guarded)]
+        why = [f"does not hold: {claim.says}" for claim in self.claims if not _true(claim.holds, guarded)]
         if why:
             why[0] += f" ({_explained(self.explain, guarded)})"
         if not _true(self.doubles, control):

@@ -85,7 +85,7 @@ LINTER_RULES: Final = (
         CANNOT_PARSE,
         "cannot-parse",
         "the file cannot be parsed, so nothing in it was checked",
-        "A file that is not understood is not clean. Put the syntax right, or exclude the file.",
+        "A file that cannot be parsed is not clean. Fix the syntax, or exclude the file.",
         "def charge(order_id:\n    return order_id\n",
         "def charge(order_id):\n    return order_id\n",
     ),
@@ -93,8 +93,8 @@ LINTER_RULES: Final = (
         CANNOT_READ,
         "cannot-read",
         "the file cannot be read, so nothing in it was checked",
-        "It is not there, may not be read, or is not UTF-8 (nor what its coding line says). Put that right, or\n"
-        "exclude the file.",
+        "The file does not exist, may not be read, or is not UTF-8 (nor the encoding that its coding line names).\n"
+        "Fix that, or exclude the file.",
         "# -*- coding: no-such-coding -*-\n",
         "# -*- coding: utf-8 -*-\n",
     ),
@@ -102,8 +102,8 @@ LINTER_RULES: Final = (
         TOO_LARGE,
         "too-large",
         "the file is too large, or nested too deeply, to be checked",
-        "Parsers take memory for every token, and crash on texts that nest deeply, so there are limits. Such files\n"
-        "are nearly always generated: exclude them.",
+        "Parsers need memory for every token, and crash on deeply nested text, so there are limits. Such files are\n"
+        "nearly always generated: exclude them.",
         "depth = " + "(" * 250 + "1" + ")" * 250 + "  # fmt: skip\n",
         "depth = 1\n",
     ),
@@ -120,8 +120,8 @@ LINTER_RULES: Final = (
         BAD_IGNORE,
         "bad-ignore",
         "an ignore without a reason, without codes, or with an unknown code",
-        "An ignore says that someone has looked, so it names what is ignored and why: `# onceward:\n"
-        "ignore[OW101] the key is stored before the first attempt`. One that does not is not obeyed.",
+        "An ignore says that someone has looked, so it must name the code and the reason:\n"
+        "`# onceward: ignore[OW101] the key is stored before the first attempt`. Otherwise it has no effect.",
         "limit = 3  # onceward: ignore[OW101]\n",
         "limit = 3\n",
     ),

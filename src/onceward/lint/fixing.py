@@ -54,7 +54,7 @@ def _replace(path: Path, text: str, expected: str) -> None:
     try:
         target = Path(os.path.realpath(path))
         if target.read_bytes() != expected.encode():
-            raise ConfigurationError(f"{path}: was changed meanwhile, or is not UTF-8; it was not fixed. Run it again")
+            raise ConfigurationError(f"{path}: not fixed: it has just changed, or is not UTF-8. Run the command again")
         handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:

@@ -89,7 +89,7 @@ def _unused(source: SourceFile, ignore: Ignore, unused: list[str]) -> Finding:
         ignore.line,
         ignore.column + 1,
         ignore.end_column + 1,
-        f"ignores nothing: {', '.join(unused)} is not found in line {ignore.about}. Remove it",
+        f"ignores nothing: {', '.join(unused)} is not found on line {ignore.about}. Remove it",
     )
     if len(unused) < len(ignore.codes):
         return finding
@@ -108,7 +108,7 @@ def _read(source: SourceFile, line: int, column: int, end: int, found: re.Match[
     elif unknown := [code for code in codes if code not in all_rules()]:
         problem = f"there is no rule {unknown[0]!r}. `onceward lint rules` lists the codes"
     elif not any(character.isalnum() for character in found["reason"]):
-        problem = f"gives no reason, so it is not obeyed. Write `{example}`"
+        problem = f"gives no reason, so it has no effect. Write `{example}`"
     else:
         problem = ""
     alone = not source.line(line)[:column].strip()

@@ -95,7 +95,7 @@ def _settings(table: dict[str, Any], where: str, root: Path) -> LintSettings:
     known = ("select", "ignore", "exclude", "per-file-ignores")
     for name in table:
         if name not in known:
-            raise ConfigurationError(f"{where} has no setting {name!r}. There are: {', '.join(known)}")
+            raise ConfigurationError(f"{where} has no setting {name!r}. The settings are: {', '.join(known)}")
     per_file = table.get("per-file-ignores", {})
     if not isinstance(per_file, dict):
         raise ConfigurationError(f"{where} per-file-ignores must be a table of patterns, each with a list of codes")
@@ -119,5 +119,5 @@ def _settings(table: dict[str, Any], where: str, root: Path) -> LintSettings:
 
 def _texts(value: Any, where: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ConfigurationError(f'{where} must be a list of texts, such as ["OW101"]')
+        raise ConfigurationError(f'{where} must be a list of strings, such as ["OW101"]')
     return value

@@ -46,7 +46,7 @@ def read_source(path: Path, shown: str) -> SourceFile | Finding:
     """Read one file, or say why it cannot be read."""
     try:
         if path.is_dir() or (path.exists() and not path.is_file()):
-            what = "a folder, and cannot be looked through" if path.is_dir() else "a pipe or a device, and no file"
+            what = "a folder that cannot be read" if path.is_dir() else "a pipe or a device, not a file"
             return Finding(CANNOT_READ, shown, 1, 1, 2, f"is {what}; nothing in it was checked")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
@@ -64,10 +64,10 @@ def read_source(path: Path, shown: str) -> SourceFile | Finding:
     try:
         text = _decode(content, declares_coding=path.suffix == ".py")
     except (UnicodeDecodeError, LookupError) as error:
-        reason = f"unknown coding: {error}" if isinstance(error, LookupError) else f"is not {error.encoding}"
+        reason = f"unknown encoding: {error}" if isinstance(error, LookupError) else f"is not {error.encoding}"
         return Finding(CANNOT_READ, shown, 1, 1, 2, f"{reason}. Save it as UTF-8, or exclude it")
     if "\0" in text:
-        return Finding(CANNOT_READ, shown, 1, 1, 2, "has a null byte, so it is no text. Exclude it")
+        return Finding(CANNOT_READ, shown, 1, 1, 2, "has a null byte, so it is not text. Exclude it")
     return SourceFile(shown, text)
 
 
@@ -79,6 +79,6 @@ def _decode(content: bytes, *, declares_coding: bool) -> str:
         if found := _CODING.match(line):
             coding = codecs.lookup(found[1].decode("ascii"))
             if not getattr(coding, "_is_text_encoding", True):
-                raise LookupError(f"{coding.name} is not a coding of texts")
+                raise LookupError(f"{coding.name} is not a text encoding")
             return content.decode(coding.name)
     return content.decode("utf-8")

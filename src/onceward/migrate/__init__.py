@@ -1,11 +1,11 @@
 """
-Adds a key to a table that has rows already: columns, backfill, NOT NULL, and the unique constraint last.
+Adds a key to a table that already has rows: columns, backfill, NOT NULL, and the unique constraint last.
 
     onceward migrate generate expenses --database postgresql://localhost/app --format alembic
     onceward migrate apply expenses --database sqlite:///app.db --rehearse
 
-The order of the steps is the safety property, and a row's old key is made of its id, so that every step can run again.
-PostgreSQL and SQLite; as plain SQL, Alembic or Django, or applied in batches beside writers.
+The order of the steps keeps the data safe, and the key of an existing row is made from its id, so that every step can
+run again. For PostgreSQL and SQLite; as plain SQL, Alembic or Django, or applied in batches beside writers.
 
 May import: `_core`, `runtime`, `stores`; psycopg only in the `postgres_` files. Start reading with `table.py` (the
 steps and their order), then `statements.py`, then `postgres_database.py`.

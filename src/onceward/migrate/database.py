@@ -16,7 +16,7 @@ from onceward.migrate.table import Dialect, MigrationRefused, MigrationStep, Pro
 BATCH_ROWS = 5_000
 """Rows that one transaction fills in: each waits for a commit, and keeps its rows locked for tens of milliseconds."""
 LOCK_SECONDS = 5.0
-"""How long a statement waits for the table. Everybody else queues up behind it for as long."""
+"""How long a statement waits for the table. All others queue behind it for that long."""
 PASSES = 3
 """How often the rows are walked through before tightening: writers that send no key yet always leave some behind."""
 COPY_BYTES_MAX = 1 << 30
@@ -42,18 +42,18 @@ class Migrator(Protocol):
         """The table, if it can be migrated; nothing is changed."""
 
     def progress_of(self, table: Table) -> Progress:
-        """How far the table has come."""
+        """Which steps the table has completed."""
 
     def unfinished(self) -> list[tuple[str, str]]:
         """
-        Tables that have both columns and nothing that keeps a key from being used twice, each with its schema.
+        Tables that have both columns but no unique constraint over them, each with its schema.
 
         Their migration has not come to its end: it runs, waits for writers that send keys, or was killed. It is read
         from the schema alone, whatever the tables hold.
         """
 
     def apply(self, table: Table, wanted: Application, say: Say) -> int:
-        """Do what is left, and say how it goes; the number of rows that got a key."""
+        """Do the remaining steps, and report progress. Returns the number of rows that got a key."""
 
     def execute(self, statements: list[str]) -> None:
         """Run statements in one transaction."""
@@ -85,6 +85,6 @@ def open_database(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Migr
                 yield found
         case _:
             raise MigrationRefused(
-                "a table to migrate is in PostgreSQL or SQLite: --database postgresql://user@host/database, or "
+                "only tables in PostgreSQL and SQLite can be migrated: --database postgresql://user@host/database, or "
                 "--database sqlite:///app.db"
             )

@@ -33,10 +33,10 @@ LOCK_TIMEOUT = "5s"
 """How long a printed migration waits for its table: others queue up behind it for as long as it waits."""
 
 _SAYS = {
-    MigrationStep.ADD: "Add both columns, nullable: the rows that are there have no key yet, and get no default.",
-    MigrationStep.BACKFILL: "Give every row without a key one made from its id. Running it again changes no row.",
-    MigrationStep.TIGHTEN: "Only now: no row without a key.",
-    MigrationStep.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key is decoration.",
+    MigrationStep.ADD: "Add both columns as nullable: existing rows have no key yet, and get no default.",
+    MigrationStep.BACKFILL: "Give every row without a key a key made from its id. Running it again changes no row.",
+    MigrationStep.TIGHTEN: "Only now: refuse rows without a key.",
+    MigrationStep.CONSTRAIN: "Last: one row for each key of a worker. Without this, the key protects nothing.",
 }
 
 
@@ -57,10 +57,10 @@ def generate(table: Table, progress: Progress, request: Request) -> str:
     check_order(request.steps, Progress(True, True, True, True) if request.down else progress)
     if request.down:
         if request.format != "sql":
-            raise MigrationRefused(f"--format {request.format} has both directions in one file: leave --down out")
+            raise MigrationRefused(f"--format {request.format} writes both directions into one file: leave --down out")
     elif MigrationStep.ADD in request.steps and progress.added:
         raise MigrationRefused(
-            f"{table.name} has {WORKER} and {KEY} already. `onceward migrate apply` finishes what was begun, and "
+            f"{table.name} already has {WORKER} and {KEY}. `onceward migrate apply` finishes the migration, and "
             "--step prints one of the later steps"
         )
     match request.format:
@@ -141,7 +141,7 @@ def _alembic(table: Table, request: Request) -> str:
 def _django(table: Table, request: Request) -> str:
     app, _, name = request.after.partition(".")
     if request.after and not name:
-        raise MigrationRefused("the migration before is written app.0004_name: --after expenses.0004_amounts")
+        raise MigrationRefused("write the previous migration as app.0004_name: --after expenses.0004_amounts")
     in_python = request.how == "application" and MigrationStep.BACKFILL in request.steps
     operations: list[str] = []
     for step in request.steps:

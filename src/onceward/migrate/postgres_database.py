@@ -76,8 +76,8 @@ def open_postgres(url: str, lock_seconds: float) -> Iterator[PostgresMigrator]:
         ) from error
     except psycopg.Error as error:
         raise StoreUnavailable(
-            f"{target.name} went away, or refused a statement ({str(error).strip()}). What is done stays done, and "
-            "no step is half-done: run the same command again, and it continues from there",
+            f"{target.name} became unreachable, or refused a statement ({str(error).strip()}). What is done stays "
+            "done, and no step is half-done: run the same command again, and it continues from there",
             retry_after_seconds=1.0,
         ) from error
 
@@ -142,8 +142,8 @@ class PostgresMigrator:
                 REAL.sleep(0.1)
                 continue
             raise StoreUnavailable(
-                f"another `onceward migrate apply` is at work on {table.quoted}. Wait for it to end, then run this "
-                f"again",
+                f"another `onceward migrate apply` is running on {table.quoted}. Wait for it to end, then run this "
+                "again",
                 retry_after_seconds=10.0,
             )
         try:
@@ -219,8 +219,8 @@ class PostgresMigrator:
         while self._is_missing(table):
             if not self._walk(table, wanted, say, rows):
                 raise MigrationRefused(
-                    f"some rows of {table.quoted} stay without a key: a trigger or a policy keeps them from being "
-                    "changed. Let this role change every row, then run this again"
+                    f"some rows of {table.quoted} still have no key: a trigger or a policy prevents the change. Let "
+                    "this role change every row, then run this again"
                 )
         self._patiently(f"{change} VALIDATE CONSTRAINT {name}", say)
         (not_null,) = statements.up(table, MigrationStep.TIGHTEN, wanted.how)
@@ -250,8 +250,8 @@ class PostgresMigrator:
         doubles = self._run(f"SELECT {columns} FROM {table.quoted} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1")
         if doubles:
             raise MigrationRefused(
-                f"two rows have the worker {doubles[0][0]!r} and the key {doubles[0][1]!r}, so there can be no unique "
-                "constraint. Decide which one stays, then run this again: what is done stays done"
+                f"two rows have the worker {doubles[0][0]!r} and the key {doubles[0][1]!r}, so a unique "
+                "constraint is not possible. Decide which row stays, then run this again: what is done stays done"
             )
 
     def _is_missing(self, table: Table) -> bool:
@@ -325,10 +325,9 @@ class PostgresMigrator:
             except _BUSY as error:
                 if not left:
                     raise StoreUnavailable(
-                        f"others held the table for longer than the lock timeout, {_TRIES} times "
+                        f"other sessions held the table for longer than the lock timeout, {_TRIES} times "
                         f"({error.diag.message_primary}). What is done stays done: run the same command again when "
-                        "it is quieter, or with a longer "
-                        "--lock-timeout",
+                        "the table is less busy, or with a longer --lock-timeout",
                         retry_after_seconds=10.0,
                     ) from error
                 say(f"the table is busy; trying again ({left} tries left)")

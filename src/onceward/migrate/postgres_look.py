@@ -68,8 +68,8 @@ def look(connection: psycopg.Connection[Any], name: str, schema: str, how: Hash)
     found = connection.execute(_TABLE, [typed]).fetchone()
     if found is None:
         raise MigrationRefused(
-            f"there is no table {typed} here that this role can see. Write the name as the database has it (capitals "
-            "count), and --schema if it is not on the search path"
+            f"there is no table {typed} here that this role can see. Write the name as it is in the database (case "
+            "matters), and add --schema if it is not on the search path"
         )
     oid, schema, name, kind, is_partition, has_children, owned, may_create = found
     if kind != "r":
@@ -79,11 +79,11 @@ def look(connection: psycopg.Connection[Any], name: str, schema: str, how: Hash)
             else "Name the table that has its rows"
         )
         raise MigrationRefused(
-            f"{typed} is {_KINDS.get(kind, 'no table')}, and only a plain table can be migrated. {advice}"
+            f"{typed} is {_KINDS.get(kind, 'not a table')}, and only a plain table can be migrated. {advice}"
         )
     if is_partition or has_children:
         raise MigrationRefused(
-            f"{typed} is part of a partitioned or inherited table, and a constraint would hold for one part only. "
+            f"{typed} is part of a partitioned or inherited table, so a constraint would cover only one part. "
             "Write its migration by hand"
         )
     if not (owned and may_create):
@@ -101,17 +101,19 @@ def look(connection: psycopg.Connection[Any], name: str, schema: str, how: Hash)
 def _id_of(connection: psycopg.Connection[Any], oid: int, typed: str) -> tuple[str, str]:
     ids = connection.execute(_IDS, [oid]).fetchall()
     if not ids:
-        raise MigrationRefused(f"{typed} has no primary key, and old rows get their keys from it. Add one first")
+        raise MigrationRefused(
+            f"{typed} has no primary key, from which the keys of existing rows are made. Add one first"
+        )
     if len(ids) > 1:
         raise MigrationRefused(
-            f"the primary key of {typed} has {len(ids)} columns, and old rows get their keys from one. Write its "
-            "migration by hand, with a key made of all of them"
+            f"the primary key of {typed} has {len(ids)} columns, and the keys of existing rows are made from one. "
+            "Write its migration by hand, with a key made from all columns"
         )
     ((id, id_type, base),) = ids
     if base not in _ID_TYPES:
         raise MigrationRefused(
-            f"the primary key of {typed} is of type {id_type}, whose text may differ between sessions. Keys are made "
-            "of whole numbers, numeric, text or uuid: write its migration by hand"
+            f"the primary key of {typed} is of type {id_type}, whose text may differ between sessions. Keys can be "
+            "made from integers, numeric, text or uuid: write its migration by hand"
         )
     return id, id_type
 
@@ -121,12 +123,12 @@ def _check_columns(connection: psycopg.Connection[Any], oid: int, typed: str) ->
         short = type == "varchar" and 0 <= modifier - 4 < _KEY_CHARACTERS
         if type not in ("text", "varchar") or short:
             raise MigrationRefused(
-                f"{typed}.{column} is there with another type, {shown}, and must be text (or varchar of at least "
+                f"{typed}.{column} already exists with the type {shown}, and must be text (or varchar of at least "
                 f"{_KEY_CHARACTERS}). Change or rename it first"
             )
         if has_default:
             raise MigrationRefused(
-                f"{typed}.{column} has a default, and rows without a key would all get the same. Remove the "
+                f"{typed}.{column} has a default, so rows without a key would all get the same key. Remove the "
                 "default first"
             )
 
@@ -164,8 +166,8 @@ def standing_of(connection: psycopg.Connection[Any], table: Table) -> Standing:
     wrong = (check is not None and check[0] != "c") or (constraint is not None and constraint[0] != "u")
     if wrong or (index is not None and (not index[0] or not index[1] or index[3] != [WORKER, KEY])):
         raise MigrationRefused(
-            f"there is something else named {table.presence if check and check[0] != 'c' else table.constraint}, which "
-            f"is not a unique index on ({WORKER}, {KEY}) of {table.quoted}. Rename it first"
+            f"something else is named {table.presence if check and check[0] != 'c' else table.constraint}: it is not a "
+            f"unique index on ({WORKER}, {KEY}) of {table.quoted}. Rename it first"
         )
     return Standing(
         frozenset(columns),

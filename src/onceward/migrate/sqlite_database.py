@@ -84,7 +84,7 @@ class SqliteMigrator:
             "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND lower(name) = lower(?)", name
         )
         if not kinds:
-            raise MigrationRefused(f"there is no table {name!r} in {self._path}. Write its name as the database has it")
+            raise MigrationRefused(f"there is no table {name!r} in {self._path}. Write it as it is in the database")
         name, kind = kinds[0]
         if kind != "table":
             raise MigrationRefused(
@@ -97,10 +97,10 @@ class SqliteMigrator:
         ids = [column for column, row in columns.items() if row[2]]
         if len(ids) != 1:
             raise MigrationRefused(
-                f"{name!r} has no primary key, and old rows get their keys from it. Add one first"
+                f"{name!r} has no primary key, from which the keys of existing rows are made. Add one first"
                 if not ids
-                else f"the primary key of {name!r} has {len(ids)} columns, and old rows get their keys from one. Write "
-                "its migration by hand, with a key made of all of them"
+                else f"the primary key of {name!r} has {len(ids)} columns, and the keys of existing rows are made from "
+                "one. Write its migration by hand, with a key made from all columns"
             )
         self._check_columns(name, columns)
         table = Table("sqlite", "", name, ids[0], self._type_of_ids(name, ids[0]))
@@ -115,13 +115,13 @@ class SqliteMigrator:
             is_text = any(word in str(declared).upper() for word in ("CHAR", "CLOB", "TEXT"))
             if not is_text or "INT" in str(declared).upper() or hidden:
                 raise MigrationRefused(
-                    f"{name}.{column} is there with another type, {declared or 'none'}, and must be text. "
+                    f"{name}.{column} already exists with the type {declared or 'none'}, and must be text. "
                     "Rename it first"
                 )
             if default is not None:
                 raise MigrationRefused(
-                    f"{name}.{column} has the default {default}, and rows without a key would all get the same. Remove "
-                    "the default first"
+                    f"{name}.{column} has the default {default}, so rows without a key would all get the same key. "
+                    "Remove the default first"
                 )
 
     def _type_of_ids(self, name: str, id: str) -> str:
@@ -129,7 +129,7 @@ class SqliteMigrator:
         kinds = [kind for (kind,) in self._rows(f"SELECT DISTINCT typeof({quote(id)}) FROM {quote(name)}")]
         if len(kinds) > 1 or not set(kinds) <= {"integer", "text"}:
             raise MigrationRefused(
-                f"the ids of {name!r} must be all whole numbers or all texts, and there are: "
+                f"the ids of {name!r} must be all integers or all text, but there are: "
                 f"{', '.join(sorted(kinds))}. Correct those rows first"
             )
         return kinds[0].upper() if kinds else "TEXT"
@@ -243,8 +243,8 @@ class SqliteMigrator:
         doubles = self._rows(f"SELECT {columns} FROM {table.quoted} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1")
         if doubles:
             raise MigrationRefused(
-                f"two rows have the worker {doubles[0][0]!r} and the key {doubles[0][1]!r}, so there can be no unique "
-                "index. Decide which one stays, then run this again: what is done stays done"
+                f"two rows have the worker {doubles[0][0]!r} and the key {doubles[0][1]!r}, so a unique index "
+                "is not possible. Decide which row stays, then run this again: what is done stays done"
             )
 
     def execute(self, statements: list[str]) -> None:

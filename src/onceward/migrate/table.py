@@ -105,11 +105,11 @@ def literal(text: str) -> str:
 def check_name(name: str, dialect: Dialect) -> None:
     """Refuse a table's name that no table can have, or that leaves no room for the constraint's."""
     if not name or "\x00" in name:
-        raise MigrationRefused("a table's name has at least one character, and no NUL. Write it as the database has it")
+        raise MigrationRefused("a table name has at least one character, and no NUL. Write it as it is in the database")
     bytes_left = _NAME_BYTES_MAX - len("_worker_idem_key")
     if dialect == "postgresql" and len(name.encode()) > bytes_left:
         raise MigrationRefused(
-            f"the name of this table is longer than {bytes_left} bytes, and PostgreSQL would cut the name of its "
+            f"the name of this table is longer than {bytes_left} bytes, so PostgreSQL would shorten the name of its "
             f"constraint, {name[:20]}..._worker_idem_key. Rename the table first, or write its migration by hand"
         )
 
@@ -120,7 +120,7 @@ def check_order(steps: Sequence[MigrationStep], progress: Progress) -> None:
     if not places or places != list(range(places[0], places[0] + len(places))):
         typed = ", ".join(step.value for step in steps) or "none"
         raise MigrationRefused(
-            f"these steps are out of order, or have gaps: {typed}. The order keeps the data safe: "
+            f"these steps are out of order, or some are missing: {typed}. The safe order is: "
             f"{', '.join(step.value for step in STEPS)}"
         )
     for before in STEPS[: places[0]]:

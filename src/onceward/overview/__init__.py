@@ -2,9 +2,9 @@
 What waits for a person: doubt, dead letters, messages, events, breakers, a purge that is behind, a store that forgot,
 a migration that stopped half-way.
 
-`onceward status`, `onceward store check` and the dashboard show it; each finding comes with its level and with what to
-type. Everything is read by an index or in bounded pieces, so that a store with millions of records can be asked, too;
-what is too much to be counted is "10,000 or more", or an estimate that says so. Nothing is changed.
+`onceward status`, `onceward store check` and the dashboard show it; each finding has a level and the command to type.
+Everything is read through an index or in bounded pieces, so it also works on a store with millions of records. Large
+counts are shown as "10,000 or more", or as an estimate that says so. Nothing is changed.
 
 May import stores, gate and messaging; the service and the command line import it. Start with `look_over` in
 `overview.py`, then `record_overview.py` and `message_overview.py`.

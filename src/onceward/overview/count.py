@@ -11,7 +11,7 @@ COUNT_MAX = 10_000
 
 
 class Count(NamedTuple):
-    """How many there are. Without `exact`, there are at least so many."""
+    """How many there are. Without `exact`, there are at least this many."""
 
     number: int
     exact: bool = True

@@ -1,5 +1,5 @@
 """
-`StatusFinding`: one thing about a store, whether somebody is needed for it, and what to type.
+`StatusFinding`: one fact about a store, whether it needs a person, and the command to type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onceward.overview.schema_overview import SchemaOverview
 LONG_IN_FLIGHT_SECONDS = 3_600.0
 """An operation that runs for an hour is worth a look, although its lease is renewed."""
 FORGOT_SECONDS = 24 * 3_600.0
-"""For so long somebody should look why the store forgot; after that it is only noted."""
+"""For this long someone should find out why the store forgot; after that it is only noted."""
 
 
 class Level(StrEnum):
@@ -33,19 +33,19 @@ class Level(StrEnum):
 
     FINE = "fine"
     WATCH = "watch"
-    """Nobody has to do anything, and somebody may want to know."""
+    """Nothing has to be done, but it may be worth knowing."""
     NEEDED = "needed"
     """It waits for a person."""
 
 
 class StatusFinding(NamedTuple):
-    """One thing about a store."""
+    """One fact about a store."""
 
     subject: str
     level: Level
     text: str
     commands: tuple[str, ...] = ()
-    """What to type about it, without the name of the store."""
+    """The commands to type, without the name of the store."""
 
 
 def findings_of(
@@ -69,7 +69,7 @@ def findings_of(
 
 
 def age_text(seconds: float) -> str:
-    """A duration for people: its two greatest units."""
+    """A duration for people: its two largest units."""
     left = int(seconds)
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     parts: list[str] = []
@@ -142,7 +142,7 @@ def _inbox(inbox: InboxOverview) -> StatusFinding:
 
 
 def _in_flight(running: OldestRecords, lapsed: Count) -> StatusFinding:
-    gone = f"; {lapsed} left behind by processes that are gone, may run again" if lapsed else ""
+    gone = f"; {lapsed} left by processes that have ended, may run again" if lapsed else ""
     if not running.oldest:
         return StatusFinding("in flight", Level.FINE, f"none{gone}")
     seconds = running.oldest[0].age / SECOND
@@ -190,7 +190,7 @@ def schema_finding(schema: SchemaOverview) -> StatusFinding:
     """What there is to say of a schema that is not that of this version."""
     command = ("onceward store migrate",)
     if not schema.begun:
-        text = f"version {schema.before}, and this Onceward has {schema.after}"
+        text = f"version {schema.before}; this version of Onceward uses {schema.after}"
         return StatusFinding("schema", Level.WATCH, text, command)
     more = f", and {len(schema.left) - 1} more" if len(schema.left) > 1 else ""
     return StatusFinding(

@@ -75,7 +75,7 @@ class OutboxOverview(NamedTuple):
 
     @property
     def late(self) -> tuple[EndpointOverview, ...]:
-        """Endpoints whose messages are due, and nobody takes them."""
+        """Endpoints whose messages are due, while no relay takes them."""
         disabled = {name for name, _, _ in self.disabled}
         return tuple(one for one in self.endpoints if one.late_seconds > LATE_SECONDS and one.endpoint not in disabled)
 
@@ -88,7 +88,7 @@ class InboxOverview(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether events are due, and nobody takes them."""
+        """Whether events are due, while nothing processes them."""
         return self.late_seconds > LATE_SECONDS
 
 

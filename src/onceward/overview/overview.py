@@ -25,11 +25,11 @@ class Overview(NamedTuple):
     """None: the store's database has no outbox."""
     inbox: InboxOverview | None
     schema: SchemaOverview | None = None
-    """None: it is that of this version."""
+    """None: the schema is that of this version."""
 
     @property
     def findings(self) -> tuple[StatusFinding, ...]:
-        """What there is to say, a line each, in the order in which it is shown."""
+        """The findings, in the order in which they are shown."""
         return findings_of(self.records, self.outbox, self.inbox, self.schema)
 
     @property

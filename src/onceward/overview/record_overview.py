@@ -66,7 +66,7 @@ class BreakerOverview(NamedTuple):
     name: str
     scope: str
     state: str
-    """open, or probing: one call finds out whether it is well again."""
+    """open, or probing: one call tests whether the dependency has recovered."""
     seconds_left: float
     """Until it may be tried."""
 
@@ -89,7 +89,7 @@ class PurgeOverview(NamedTuple):
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody should run `onceward records purge --all`."""
+        """Whether someone should run `onceward records purge --all`."""
         return self.overdue >= BEHIND_LEAST and self.overdue >= BEHIND_SHARE * self.sampled
 
 
@@ -109,7 +109,7 @@ class RecordOverview(NamedTuple):
     in_flight: OldestRecords
     """Claimed, with a lease that holds."""
     lapsed: Count
-    """Claims whose holder is gone and that may simply run again, when somebody asks for them."""
+    """Claims whose holder is gone: they may run again at the next request."""
     dead_letters: DeadLetterOverview
     breakers: tuple[BreakerOverview, ...]
     purge: PurgeOverview

@@ -1,9 +1,9 @@
 """
-Tools for testing, for your code and for ours.
+Tools for testing your code, and ours.
 
     clock            time that stands still until it is moved      store_suite   judges a store
     retry_switches   no waits, or no retries, in a test            http_suite    judges an HTTP API from outside
-    proxy            a network that breaks when it is told to      explorer      every interleaving and crash
+    proxy            a network that breaks on command              explorer      every interleaving and crash
     plugin           fixtures and a marker for pytest              simulator     what retries do to a system
     sandbox          clock, store and effects of one test          assert_once   every crash and duplicate of a function
     strategies       requests and schedules for Hypothesis

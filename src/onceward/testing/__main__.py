@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The commands, their options, and an example of each."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="What helps in testing code that uses Onceward.")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Tools for testing code that uses Onceward.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _command(
         commands,
@@ -49,11 +49,13 @@ def build_parser() -> argparse.ArgumentParser:
         "list every named place where a test may kill, stop or fail a process",
         f"{PROGRAM} failpoints --json",
     )
-    failpoints.add_argument("--json", action="store_true", help="an object, name to meaning, for programs")
+    failpoints.add_argument(
+        "--json", action="store_true", help="print a JSON object of names and meanings, for programs"
+    )
     conformance = _command(
         commands,
         "conformance",
-        "judge a store; what follows is handed to pytest",
+        "judge a store; further arguments are passed to pytest",
         f"{PROGRAM} conformance --store sqlite:// -x -k fence",
     )
     conformance.add_argument("--store", action="append", default=[], metavar="URL", help="a store to judge, by URL")

@@ -9,10 +9,10 @@
 
         assert_once(charge, "o-17")
 
-First it is run once, undisturbed: that says how many effects are one, and which failpoints it passes. Then, each time
-in a world as it was before: duplicates at once, an hour and a day later; a crash at each failpoint, and three retries;
-a duplicate while the first is at a failpoint; and a first that stalls there past its lease. `once_scenes.py` plays
-these; this file holds what is asked for and what is said in the end.
+First it runs the function once, undisturbed, to learn how many effects one run has and which failpoints it passes. Then
+it runs scenarios, and puts the world back before each: duplicates at once, an hour and a day later; a crash at each
+failpoint, and three retries; a duplicate while the first call is at a failpoint; and a first call that stalls there
+past its lease. `once_scenes.py` runs these; this file holds the options and the report.
 """
 
 from __future__ import annotations
@@ -34,54 +34,54 @@ if TYPE_CHECKING:
 
 
 class OnceOptions(TypedDict, total=False):
-    """What a check may be told."""
+    """The options of a check."""
 
     count: Callable[[], int] | Effects
-    """How many effects there are; the sandbox's recorder, if nothing is said."""
+    """Returns how many effects there are. Default: the sandbox's recorder."""
     reset: Callable[[], object]
     """
-    Puts your own world back, such as a table. It is called before every course of events, and at the end; the sandbox's
-    store and recorder are put back without it.
+    Puts your own data back, such as a table. It is called before every scenario, and at the end; the sandbox's store
+    and recorder are put back without it.
     """
     late: Sequence[timedelta]
-    """When late duplicates come, counted from the first: an hour and 25 hours after it, if nothing is said."""
+    """When late duplicates arrive, counted from the first call. Default: an hour and 25 hours after it."""
     refusals: tuple[type[BaseException], ...]
-    """Errors of yours that mean "not done again", besides Onceward's own."""
+    """Your own errors that mean "not done again", besides Onceward's."""
     in_flight: bool
     """False: no duplicates while the first is running."""
     stalls: bool
-    """False: no first that stalls past its lease, and goes on after a duplicate."""
+    """False: no first call that stalls past its lease, and continues after a duplicate."""
     seconds: float
-    """One call that takes longer than this hangs (60; on the real clock)."""
+    """A call that takes longer than this is taken for hanging (60; on the real clock)."""
     steps: int
-    """One call that passes more failpoints than this does not end (10,000)."""
+    """A call that passes more failpoints than this is taken for endless (10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceReport:
-    """What was tried, all of it without a double."""
+    """What was tried; nothing doubled."""
 
     name: str
     points: tuple[str, ...]
     """The failpoints that one undisturbed run passes, in order."""
     scenes: int
-    """How many courses of events were played."""
+    """How many scenarios were run."""
     crashes: int
     """How often a process died in them."""
     answered: int
-    """How many retries and duplicates came back with an answer."""
+    """How many retries and duplicates returned a result."""
     refused: int
     """How many were refused with an error that says why."""
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: one effect in {self.scenes} courses of events, with {self.crashes} crashes; of the "
-            f"retries and duplicates {self.answered} were answered and {self.refused} refused"
+            f"{self.name}: one effect in {self.scenes} scenarios, with {self.crashes} crashes; of the retries and "
+            f"duplicates, {self.answered} returned a result and {self.refused} were refused"
         )
 
 
 class AssertOnce:
-    """Checks functions in one sandbox. Called by its name it blocks; `in_loop` is awaited."""
+    """Checks functions in one sandbox. Calling it blocks; `in_loop` is awaited."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -90,7 +90,7 @@ class AssertOnce:
         """
         Run `fn(*args)`, plain or async, under every crash and duplicate; `DoubledEffect` if its effect doubles.
 
-        Every call is made in a thread of its own, and an async one in an event loop of that thread, as workers would.
+        Every call runs in its own thread, and an async one in an event loop of that thread, as in a worker.
         """
         return self._check(fn, args, None, AskedOnce(**options))
 
@@ -99,8 +99,8 @@ class AssertOnce:
         Check an async function that needs the event loop of the test: its pool, its client.
 
         It is awaited in that loop; `count` and `reset` are called in another thread. Only duplicates beside the first
-        have a loop of their own, because the first one's stands still meanwhile: leave them out (`in_flight=False,
-        stalls=False`) if they cannot.
+        call run in a loop of their own, because the first call's loop stands still meanwhile. If the function cannot
+        run in another loop, leave them out (`in_flight=False, stalls=False`).
         """
         loop = asyncio.get_running_loop()
         return await asyncio.to_thread(self._check, fn, args, loop, AskedOnce(**options))
@@ -108,7 +108,7 @@ class AssertOnce:
     def under(
         self, schedule: Sequence[Arrival], fn: Callable[..., Any], *args: Any, **options: Unpack[OnceOptions]
     ) -> OnceReport:
-        """Run `fn(*args)` as a schedule says, such as one that Hypothesis drew (`strategies.schedules()`)."""
+        """Run `fn(*args)` by a schedule, such as one that Hypothesis drew (`strategies.schedules()`)."""
         with self._scenes(fn, args, None, AskedOnce(**options)) as scenes:
             scenes.play_undisturbed()
             scenes.play_schedule(schedule)

@@ -25,7 +25,7 @@ class CrashHere:
         at = name if name is not None else self.name
         if at is None:
             raise ConfigurationError(
-                'where is the process to die? onceward_crash("settle.before"), or a mark on the test: '
+                'name the failpoint where the process dies: onceward_crash("settle.before"), or a mark on the test: '
                 '@pytest.mark.onceward_crash("settle.before")'
             )
         return crash_at(at, skip=skip)

@@ -1,5 +1,5 @@
 """
-`Effects`: stands for the world outside, and counts what was done to it.
+`Effects`: stands in for the outside world, and counts what was done to it.
 
     effects.record("charge")                                        each call is one more charge
     effects.record("charge", key=operation.downstream_key("bank"))  a bank that honours keys: one for each key
@@ -27,9 +27,9 @@ class Effects:
 
     def record(self, what: str = "effect", *, key: str | None = None) -> int:
         """
-        Have an effect; how many of this name there are now.
+        Have an effect. Returns how many of this name there are now.
 
-        With a key, the receiver honours keys: it does the same thing only once, however often it is asked.
+        A key stands for a receiver that honours keys: it does the same thing only once, however often it is asked.
         """
         failpoints.hit(BEFORE)
         with self._lock:

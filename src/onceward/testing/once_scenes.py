@@ -1,8 +1,8 @@
 """
-The courses of events that `assert_once` plays, each in a world as it was before, and the story that a failure tells.
+The scenarios that `assert_once` runs, each in a world as it was before, and the story that a failure tells.
 
 A check that cannot fail is worth nothing: it is `NothingChecked` if the function had no effect, passed no failpoint,
-went another way than before, or ran on another clock than the one that is moved here.
+took another path than before, or ran on another clock than the one that is moved here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DELIVERIES = (
     (0, "the first call"),
     (0, "retried at once"),
-    (61, "retried a minute later, when a lease of the usual length is over"),
-    (7200, "retried two hours later, when every lease is over"),
+    (61, "retried a minute later, when a default lease has run out"),
+    (7200, "retried two hours later, when every lease has run out"),
 )
 """What follows a crash: seconds that pass, and words for it."""
 STALL_SECONDS = 7200.0
@@ -65,7 +65,7 @@ class AskedOnce:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.steps <= 0:
-            raise ConfigurationError("seconds= and steps= are limits for a call that does not end: more than 0")
+            raise ConfigurationError("seconds= and steps= limit a call that does not end: they must be more than 0")
 
 
 class Arrival(NamedTuple):
@@ -101,15 +101,15 @@ class OnceScenes:
         end = self._call()
         if end.error is not None:
             raise NothingChecked(
-                f"{self.name} raised {type(end.error).__name__} in its first run, before anything was tried with it. "
-                f"Make it pass alone first. {end.error}"
+                f"{self.name} raised {type(end.error).__name__} in its first, undisturbed run. Make it pass on its "
+                f"own first. {end.error}"
             ) from end.error
         self._answer, self.places, self._once = end.value, self._process.places, self._counts()
         if not any(self._once.values()):
-            how = "onceward_effects.record(...) was not called" if self._recorded else "count() is what it was before"
+            how = "onceward_effects.record(...) was not called" if self._recorded else "count() has not changed"
             raise NothingChecked(
-                f"{self.name} came back, and had no effect: {how}. Count what must not happen twice "
-                "(count=a function that returns a number, or record it), and let no record of it be there before"
+                f"{self.name} returned without an effect: {how}. Count what must not happen twice (count=a function "
+                "that returns a number, or record it), and make sure that its key has no record yet"
             )
 
     def play_late_duplicates(self, late: Sequence[timedelta]) -> None:
@@ -127,7 +127,7 @@ class OnceScenes:
         """Something of Onceward's was on the way, and on this sandbox's clock."""
         if all(place.name in effects.POINTS for place in self.places):
             raise NothingChecked(
-                f"{self.name} passed no failpoint of Onceward's, so no crash could be tried: it never went "
+                f"{self.name} passed no failpoint of Onceward, so no crash could be tried: it never went "
                 "through a gate. Call it as your program does, through the function that the gate guards"
             )
         if self._sandbox.clock.used == self._drawn:
@@ -178,8 +178,8 @@ class OnceScenes:
         if not beside:
             raise self._another_way(place)
         end = beside[0].wait(self._worker.seconds)
-        self._story.tell(f"the first {what} at {place}, and a duplicate comes", end, counted[0] if counted else None)
-        self._tell("the first goes on", first)
+        self._story.tell(f"the first {what} at {place}, and a duplicate arrives", end, counted[0] if counted else None)
+        self._tell("the first continues", first)
         if end is None:
             raise NothingChecked(self._story.after(f"{self.name}: the duplicate hangs, {beside[0].where()}"))
         self._judge(end)
@@ -233,7 +233,7 @@ class OnceScenes:
             raise NothingChecked(
                 self._story.after(
                     f"{self.name} passed {len(self._process.places) - 1} failpoints in one call and did not "
-                    "end: it tries again for ever. Give its loop an end, or say steps="
+                    "end: it retries for ever. Give its loop a limit, or set steps="
                 )
             )
         return end
@@ -253,15 +253,15 @@ class OnceScenes:
             missing = [what for what, number in self._once.items() if counts.get(what, 0) < number]
             if missing and end.value is not None and _equal(end.value, self._answer):
                 raise LostEffect(
-                    self._story.after(f"{self.name} gave its usual answer, and its effect is not there: {missing[0]}")
+                    self._story.after(f"{self.name} returned its usual result, but its effect is missing: {missing[0]}")
                 )
         elif isinstance(end.error, (OncewardError, *self._refusals)):
             self.refused += 1
         elif not is_death(end.error):
             raise NothingChecked(
                 self._story.after(
-                    f"{self.name} raised {shown(end.error)}, which it does not when undisturbed, so this is "
-                    "not checked. If it is how a refusal looks, say refusals=(...,)"
+                    f"{self.name} raised {shown(end.error)}, which its undisturbed run does not, so this is "
+                    "not checked. If that error is a refusal, list it: refusals=(...,)"
                 )
             ) from end.error
 
@@ -302,9 +302,9 @@ class OnceScenes:
         passed = ", ".join(map(str, self._process.places)) or "none"
         return NothingChecked(
             self._story.after(
-                f"{self.name} went another way than in its undisturbed run: it did not come to {place}, and "
-                f"passed {passed}. Put back what it left behind (reset=), or give it a store of the sandbox; a "
-                "function that goes another way by chance cannot be checked"
+                f"{self.name} took another path than in its undisturbed run: it did not reach {place}, and passed "
+                f"{passed}. Put back what it left behind (reset=), or give it a store of the sandbox; a function "
+                "whose path is random cannot be checked"
             )
         )
 

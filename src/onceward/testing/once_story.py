@@ -1,5 +1,5 @@
 """
-What `assert_once` says when it fails: three errors, and the course of events that led to one, for people to read.
+What `assert_once` says when it fails: three errors, and the steps that led to one, for people to read.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from onceward.testing.worker_calls import CallEnd
 
 SHOWN_CHARACTERS = 100
 ADVICE = (
-    "What doubles: an effect outside of the gate, a key that differs from call to call, or a guarantee that lets it "
-    "run again although the receiver recognises no key (record it with key= if it does)."
+    "Common causes: an effect outside the gate, a key that differs from call to call, or a guarantee that lets it "
+    "run again although the receiver recognises no key (if it does, record it with key=)."
 )
 
 
 class DoubledEffect(AssertionError):
-    """The effect happened more often than in one undisturbed run. The message tells the story."""
+    """The effect happened more often than in one undisturbed run. The message lists the steps."""
 
 
 class LostEffect(AssertionError):
-    """A retry was answered as if all were well, and the effect is not there. The message tells the story."""
+    """A retry returned its usual result, but the effect is missing. The message lists the steps."""
 
 
 class NothingChecked(AssertionError):
@@ -28,10 +28,10 @@ class NothingChecked(AssertionError):
 
 
 class Story:
-    """One course of events, line by line."""
+    """One scenario, line by line."""
 
     def __init__(self, number: int, title: str) -> None:
-        self._title = f"Course of events {number}: {title}"
+        self._title = f"Scenario {number}: {title}"
         self._lines: list[str] = []
 
     def tell(self, what: str, end: CallEnd | None, counts: dict[str, int] | None) -> None:

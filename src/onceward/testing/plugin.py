@@ -83,9 +83,9 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="a store to judge, by a Candidate (onceward.testing.store_suite): its kind, what to open, how the line to "
-        "it is cut. A function (colour, environment) -> store is taken, too, but opens a new store at every call, and "
-        "fails the tests that need a second handle",
+        help="a store to judge, by a Candidate (onceward.testing.store_suite): its kind, what to open, how to cut the "
+        "connection to it. A function (colour, environment) -> store also works, but opens a new store at every call, "
+        "and fails the tests that need a second handle",
     )
 
 
@@ -102,11 +102,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if mark is None:
         return
     if not mark.args:
-        pytest.fail(f'name a failpoint at least: @pytest.mark.{CRASH}("call.after")', pytrace=False)
+        pytest.fail(f'name at least one failpoint: @pytest.mark.{CRASH}("call.after")', pytrace=False)
     if CRASH not in getattr(item, "fixturenames", ()):
         pytest.fail(
-            f"marked {CRASH}, and the fixture of that name is not used, so nothing would crash: take {CRASH} as a "
-            f"parameter, and write `with {CRASH}(): ...` around what is to die",
+            f"marked {CRASH}, but the test does not use the fixture {CRASH}, so nothing would crash: take it as a "
+            f"parameter, and write `with {CRASH}(): ...` around the code that must die",
             pytrace=False,
         )
 
@@ -141,7 +141,7 @@ def awaiting_store(onceward_sandbox: Sandbox) -> AsyncMemoryStore:
 
 @pytest.fixture
 def onceward_gate(onceward_sandbox: Sandbox) -> Gate:
-    """A gate on that store and clock. For one with options of its own: `onceward_sandbox.gate(lease=5)`."""
+    """A gate on that store and clock. With options: `onceward_sandbox.gate(lease=5)`."""
     return onceward_sandbox.gate()
 
 
@@ -159,13 +159,13 @@ def onceward_effects(onceward_sandbox: Sandbox) -> Effects:
 
 @pytest.fixture
 def assert_once(onceward_sandbox: Sandbox) -> AssertOnce:
-    """`assert_once(fn, ...)`: every crash and every duplicate, and the first that doubles is reported."""
+    """`assert_once(fn, ...)`: tries every crash and every duplicate, and reports the first that doubles."""
     return onceward_sandbox.assert_once
 
 
 @pytest.fixture
 def onceward_crash(request: pytest.FixtureRequest) -> CrashHere:
-    """`with onceward_crash("call.after"): ...` is a process that dies there; or at the failpoint of the test's mark."""
+    """`with onceward_crash("call.after"): ...` dies there; `onceward_crash()`, at the failpoint of the test's mark."""
     from onceward.testing.crash_marker import CrashHere
 
     return CrashHere(getattr(request, "param", None))

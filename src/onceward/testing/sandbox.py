@@ -1,5 +1,5 @@
 """
-`Sandbox`: a clock that stands still, a store in memory and a recorder of effects, which belong together.
+`Sandbox`: a clock that stands still, a store in memory and a recorder of effects, to be used together.
 
     sandbox = Sandbox()
     gate = sandbox.gate()                      # or Gate(sandbox.store, scope=..., environment=sandbox.clock)
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 class SandboxClock(StillEnvironment):
     """
-    A still clock that says whether anybody uses it.
+    A still clock that says whether anything uses it.
 
     A duplicate that waits while the first call is held at a failpoint waits on its own time: the first one is alive
     and would renew its lease, so the duplicate's patience must not run that lease down.
@@ -103,7 +103,7 @@ class Sandbox:
         return SavedStore(self.store._rows)
 
     def close(self) -> None:
-        """Forget the store, and let go of the gates."""
+        """Discard the store, and close the gates."""
         for gate in self._gates:
             gate.close()
         _open.pop(self.url, None)
@@ -130,13 +130,13 @@ class SavedStore:
 
 def _refuse_live(scope: str) -> None:
     if scope.startswith("live:"):
-        raise ConfigurationError("a sandbox is for tests: give it a scope such as test:acme, not one of live:")
+        raise ConfigurationError("a sandbox is for tests: give it a scope such as test:acme, not a live: scope")
 
 
 def _sandbox_of(url: str) -> Sandbox:
     found = _open.get(url)
     if found is None:
-        raise ConfigurationError("this sandbox is closed, or of another process: take the URL from a Sandbox you hold")
+        raise ConfigurationError("this sandbox is closed, or in another process: take the URL from an open Sandbox")
     return found
 
 

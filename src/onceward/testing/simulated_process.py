@@ -109,10 +109,10 @@ class SimulatedProcess:
 @contextmanager
 def crash_at(name: str, *, skip: int = 0) -> Iterator[SimulatedProcess]:
     """
-    Let the process die where the block first reaches the failpoint `name` (after `skip` times), and go on after it.
+    Let the process die where the block first reaches the failpoint `name` (after `skip` times), and continue after it.
 
-    The block is the process: what follows its end in it is not run. It is an `AssertionError` if the process did not
-    die, or if something in the block swallowed its death.
+    The block is the process: what follows the failpoint in it does not run. Raises `AssertionError` if the process did
+    not die, or if something in the block swallowed its death.
     """
     check_failpoint(name)
     if skip < 0:
@@ -151,9 +151,9 @@ def is_death(error: BaseException | None) -> bool:
 def swallowed_words(who: str, process: SimulatedProcess) -> str:
     """What to say when the dead went on."""
     return (
-        f"{who} went on after its process had died at {process.dead_at}: something swallows the crash, such as a bare "
-        "`except:`, `except BaseException` or `return` in a `finally`. Let BaseException through; a real kill, which "
-        "nothing can swallow, is `onceward drill`"
+        f"{who} continued after its process had died at {process.dead_at}: something swallows the crash, such as a "
+        "bare `except:`, `except BaseException` or `return` in a `finally`. Let BaseException through; for a real "
+        "kill, which nothing can swallow, use `onceward drill`"
     )
 
 

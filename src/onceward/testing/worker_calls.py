@@ -107,9 +107,9 @@ class Worker:
         end = running.wait(self.seconds)
         if end is None:
             raise TimeoutError(
-                f"{self.name} has not come back after {self.seconds:g} s ({running.where()}). If it only needs longer, "
-                "say seconds=; if it waits for the time, let it read the sandbox's clock; an async function that needs "
-                "the event loop of your test is checked by `await assert_once.in_loop(...)`"
+                f"{self.name} has not returned after {self.seconds:g} s ({running.where()}). If it only needs longer, "
+                "set seconds=; if it waits for the time, let it read the sandbox's clock; if it is async and needs the "
+                "event loop of your test, use `await assert_once.in_loop(...)`"
             )
         return end
 
@@ -123,12 +123,12 @@ class Worker:
     def _invoke(self) -> Any:
         value = self._fn(*self._args)
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
-            raise ConfigurationError(f"{self.name} gives back a generator: nothing runs until it is read")
+            raise ConfigurationError(f"{self.name} returns a generator: nothing runs until it is read")
         return value
 
     def _check(self) -> None:
         if not callable(self._fn):
-            raise ConfigurationError(f"assert_once takes a function, not {type(self._fn).__name__}: it is called often")
+            raise ConfigurationError(f"assert_once takes a function to call often, not {type(self._fn).__name__}")
         if inspect.isgeneratorfunction(self._fn) or inspect.isasyncgenfunction(self._fn):
             raise ConfigurationError(
                 f"{self.name} is a generator: calling it runs nothing. Give assert_once a function that reads it to "
@@ -138,8 +138,8 @@ class Worker:
             inspect.signature(self._fn).bind(*self._args)
         except TypeError as error:
             raise ConfigurationError(
-                f"{self.name} cannot be called with these arguments ({error}): give them after the function, "
-                "assert_once(fn, 'o-17'), and keywords by functools.partial"
+                f"{self.name} cannot be called with these arguments ({error}): pass them after the function, "
+                "assert_once(fn, 'o-17'), and keywords with functools.partial"
             ) from None
         except ValueError:  # A function without a signature, such as some of C.
             return

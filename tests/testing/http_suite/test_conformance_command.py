@@ -114,7 +114,7 @@ def test_a_file_describes_the_target_and_flags_win_over_it(
         by_flag = run(capsys, "--target", str(file), *only, "--expect", "marker=Idempotency-Replayed", "--jobs", "4")
 
     assert (by_file[0], by_flag[0]) == (1, 0)
-    assert "a replay came without X-Never" in by_file[1]
+    assert "a replay has no X-Never" in by_file[1]
     assert "credential" not in "".join(map(str, by_file + by_flag))
 
 
@@ -165,13 +165,13 @@ def test_the_checks_are_listed_without_a_target(profile: str | None, capsys: pyt
         ([], 2, "no address is given"),
         (["localhost/orders"], 2, "http://host:port/path"),
         (["http://localhost:1/orders"], 4, "http://localhost:1 cannot be reached"),
-        (["http://localhost:1/", "--only", "nothing"], 2, "no check is called 'nothing'"),
+        (["http://localhost:1/", "--only", "nothing"], 2, "there is no check 'nothing'"),
         (["http://localhost:1/", "--profile", "paypal"], 2, "invalid choice"),
         (["http://localhost:1/", "--header", "tok-3n"], 2, "'NAME: VALUE'"),
         (["http://localhost:1/", "--header", "A: $NOT_SET_ANYWHERE"], 2, "NOT_SET_ANYWHERE is not set"),
         (["http://localhost:1/", "--expect", "marker"], 2, "NAME=VALUE"),
         (["http://localhost:1/", "--expect", "in_flight_status=soon"], 2, "not of the right kind"),
-        (["http://localhost:1/", "--expect", "mark=x"], 2, "known are"),
+        (["http://localhost:1/", "--expect", "mark=x"], 2, "the names are"),
         (["http://localhost:1/", "--timeout", "soon"], 2, "number of seconds"),
         (["http://localhost:1/", "--crowd", "1000"], 2, "from 1 to 64"),
         (["http://localhost:1/", "--jobs", "4", "--count-url", "/count"], 2, "leave out --jobs"),

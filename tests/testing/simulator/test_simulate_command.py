@@ -40,7 +40,7 @@ def test_a_person_gets_tables_and_findings(capsys: pytest.CaptureFixture[str]) -
 
     assert code == 0
     assert "a spike: 40 calls a second" in out
-    assert "holds  after the spike, blind retries stay below half of what is offered" in out
+    assert "holds  after the spike, blind retries stay below half of the offered load" in out
 
 
 def test_a_program_gets_one_document(capsys: pytest.CaptureFixture[str]) -> None:

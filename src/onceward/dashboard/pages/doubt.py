@@ -86,8 +86,8 @@ def known(seen: RecordView) -> Content:
         parts.append(str(words(seen.failure, 160)))
     elif seen.holder is not None:
         over = seen.lease_seconds_left
-        late = f", its lease over for {duration(-over)}" if over is not None and over <= 0 else ""
-        parts.append(f"process {seen.holder.pid} on {words(seen.holder.host, 60)} did not end it{late}")
+        late = f"; its lease ran out {duration(-over)} ago" if over is not None and over <= 0 else ""
+        parts.append(f"process {seen.holder.pid} on {words(seen.holder.host, 60)} did not finish it{late}")
     return " · ".join(parts)
 
 
@@ -106,7 +106,7 @@ def show(ask: PageRequest) -> Shown:
             area(
                 "Its result, as JSON",
                 "result",
-                help="Every sender gets exactly this from now on. null, if it has none.",
+                help="From now on, every sender gets exactly this. Write null if there is no result.",
             ),
             element("button", "It happened…", class_="primary", name="answer", value="happened"),
         )
@@ -265,7 +265,7 @@ def _id_of(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise RequestInvalid("a record has no such id") from None
+        raise RequestInvalid("this is not the id of a record") from None
 
 
 # --- what was sent ---
@@ -285,10 +285,10 @@ def _answer(ask: PageRequest) -> Found | NotFound:
     if wanted == "did-not":
         return NOT_FOUND
     if wanted != "happened":
-        raise RequestInvalid("say whether it happened or not")
+        raise RequestInvalid("choose whether it happened or not")
     text = ask.form.get("result", "").strip()
     if not text:
-        raise RequestInvalid("write down the result as JSON; null, if it has none")
+        raise RequestInvalid("write the result as JSON, or null if there is none")
     try:
         result = parse_json(text)
         encode(result)

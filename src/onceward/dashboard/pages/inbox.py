@@ -32,7 +32,7 @@ def listing(ask: PageRequest) -> Shown:
     if not found.sources:
         nothing = empty(
             "No webhook source is known.",
-            "onceward hooks add NAME makes one; its sender then posts to /hooks/NAME of a service.",
+            "Add one with onceward hooks add NAME; its sender then posts to /hooks/NAME of a service.",
         )
         return Shown("Inbox", nothing, live=True)
     headings = ("Source", "Scope", "Events", "Waiting", "Given up", "Repeats", "Altered", "Missing numbers", "Last")

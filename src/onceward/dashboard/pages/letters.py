@@ -118,7 +118,7 @@ def _facts(ask: PageRequest, letter: DeadLetter) -> Markup:
             ("Effect", effect(letter)),
             ("Attempts", letter.attempts),
             ("Requeued", f"{letter.requeues} times, without success" if letter.requeues else None),
-            ("Ask again after", instant(letter.retry_at)),
+            ("Retry after", instant(letter.retry_at)),
             ("First", instant(letter.first_at)),
             ("Last", instant(letter.last_at)),
             ("Kept", left(letter.seconds_left)),
@@ -223,8 +223,8 @@ def requeue(ask: PageRequest) -> Done:
         raise
     except Exception as error:
         message = f"{type_name(type(error))}: {message_of(error)[:300]}"
-        raise IllegalMove(f"{letter.name} failed again, and the letter stays with this attempt: {message}") from None
-    return Done("/letters", f"{letter.digest} was done again, and is discarded.")
+        raise IllegalMove(f"{letter.name} failed again, and the letter is kept with this attempt: {message}") from None
+    return Done("/letters", f"{letter.digest} was done again, and its letter is discarded.")
 
 
 def _commands(letter: DeadLetter) -> Markup:

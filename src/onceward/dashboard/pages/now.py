@@ -193,7 +193,7 @@ def _records(ask: PageRequest) -> Markup:
     states = seen.value.states()
     about = "" if seen.value.is_exact else "about "
     total = seen.value.estimate(len(seen.value.records))
-    note = None if seen.value.is_exact else "Estimated from a sample in order of id: nothing is counted."
+    note = None if seen.value.is_exact else "Estimated from a sample in order of id, not counted."
     some = [("All", f"{about}{total:,}", "records")]
     some += [(state.replace("_", " ").capitalize(), f"{about}{count:,}", None) for state, count in states.items()]  # type: ignore[misc]
     return section("Records", freshness(seen), figures(some), note=note)

@@ -27,12 +27,12 @@ _ACTIONS = {
     "requeue": (
         "Send it again?",
         "Yes: send it again",
-        "It goes out under its own id. Later ones of its aggregate may have been delivered already.",
+        "It is sent under its own id. Later messages of its aggregate may have been delivered already.",
     ),
     "discard": (
         "Discard it?",
         "Yes: delete it",
-        "The message is deleted, and never delivered. There is no way back.",
+        "The message is deleted, and never delivered. This cannot be undone.",
     ),
     "enable": ("Enable the endpoint?", "Yes: enable it", "Its messages are delivered again."),
 }

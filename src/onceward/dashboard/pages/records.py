@@ -110,7 +110,7 @@ def _found(ask: PageRequest, found: SearchPage) -> Markup:
     following = None
     if found.after is not None:
         given = {name: value for name, value in ask.query.items() if name != "after"}
-        following_text = "Go on searching" if found.ended_early else "Next page"
+        following_text = "Continue searching" if found.ended_early else "Next page"
         following = element(
             "p", link(ask.chrome, "/records", following_text, after=found.after, **given), class_="pager"
         )
@@ -118,7 +118,7 @@ def _found(ask: PageRequest, found: SearchPage) -> Markup:
     if found.ended_early:
         early = notice(
             "plain",
-            f"{found.rows_read:,} records were looked at, and there are more. A digest is found at once.",
+            f"Searched {found.rows_read:,} records, and there are more. A digest is found at once.",
         )
     if not found.records:
         nothing = empty(
@@ -235,7 +235,7 @@ def _timeline(ask: PageRequest, record: Record, seen: RecordView) -> Markup:
     moments += _decided(ask, seen)
     for what, seconds, told in (
         ("Lease ends", seen.lease_seconds_left, f"attempt {seen.attempt}, fence {seen.fence}"),
-        ("Replays end", seen.replay_seconds_left, "then it is a tombstone: known, without its result"),
+        ("Replays end", seen.replay_seconds_left, "then a tombstone is left, without the result"),
         ("Forgotten", seen.forget_seconds_left, "the key is free"),
     ):
         if seconds is not None:
@@ -268,7 +268,7 @@ def _moment(one: _Moment) -> Markup:
 
 def _request(ask: PageRequest, record: Record) -> list[Content]:
     """What is known of the request: its fingerprint; and, if a journal was told them, its arguments."""
-    told = "It is not stored: another one under the same key is known by its fingerprint, "
+    told = "The request is not stored. A different one under the same key is detected by its fingerprint, "
     body: list[Content] = [element("p", told, element("code", record.fingerprint.hex()[:24]), "…", class_="note")]
     noted = next((one.arguments for one in ask.data.attempts(record) if one.arguments), None)
     if noted is not None:
@@ -280,7 +280,7 @@ def _request(ask: PageRequest, record: Record) -> list[Content]:
 def stored_value(ask: PageRequest, seen: RecordView) -> Content:
     """The result, if whoever asks may see it."""
     if seen.codec is None:
-        return element("p", "There is none: it has not settled, or its result has expired.", class_="note")
+        return element("p", "No result: the operation has not settled, or its result has expired.", class_="note")
     if not ask.shows_values:
         return masked(ask)
     return element("pre", element("code", _text_of(seen.result)), class_="value", tabindex=0)
@@ -291,7 +291,7 @@ def masked(ask: PageRequest) -> Markup:
     if ask.principal.role < DashboardRole.ADMIN:
         why = "It is shown to admins only."
     else:
-        why = "This dashboard shows none; it can be started with values shown."
+        why = "To show values here, start it with --show-values, or set dashboard_values of the service."
     return element("p", element("span", "•••••••• ", aria_hidden="true"), "Masked. ", why, class_="masked")
 
 

@@ -49,12 +49,12 @@
     switcher = document.createElement("button");
     switcher.type = "button";
     switcher.className = "quiet";
-    switcher.textContent = paused ? "Go on" : "Pause";
+    switcher.textContent = paused ? "Resume" : "Pause";
     switcher.addEventListener("click", () => {
       paused = !paused;
       sessionStorage.setItem(PAUSED, paused ? "yes" : "no");
       told.textContent = paused ? "Paused" : `Refreshes every ${seconds} s`;
-      switcher.textContent = paused ? "Go on" : "Pause";
+      switcher.textContent = paused ? "Resume" : "Pause";
     });
     box.append(told, switcher);
     main.prepend(box);

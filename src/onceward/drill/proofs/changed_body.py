@@ -34,12 +34,12 @@ def _run(bench: Bench) -> Numbers:
 
 CHANGED_BODY = Proof(
     name="changed-body",
-    shows="a key that comes back with another request is refused, and the first answer stands",
+    shows="a key that is reused for another request is refused, and the first result stands",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("the changed request is refused", lambda n: n["refused"] == 1),
-        Claim("the unchanged ones get the first answer", lambda n: n["firstAnswers"] == n["sent"] - 1 == 2),
+        Claim("the unchanged requests get the first result", lambda n: n["firstAnswers"] == n["sent"] - 1 == 2),
     ),
 )

@@ -31,7 +31,7 @@ def _run(bench: Bench) -> Numbers:
     if kind_of(url).local:
         # There the caller's clock is the store's, and a store that has seen a later time does not go back behind it.
         url = bench.own_file()
-        bench.said.append("a SQLite file of its own: the clock of a local store is this machine's")
+        bench.said.append("a temporary SQLite file: the clock of a local store is this machine's")
     gate = bench.gate(url, environment=clock, retain=timedelta(days=1), tombstone=timedelta(days=30))
     told = []
     first, *later = HOURS
@@ -50,13 +50,13 @@ def _run(bench: Bench) -> Numbers:
 
 CLOCK_JUMP = Proof(
     name="clock-jump",
-    shows="a caller whose clock jumps by hours and days runs nothing a second time",
+    shows="a caller whose clock jumps by hours and days runs nothing twice",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim(
-            "after each jump it gets the answer, or is refused",
+            "after each jump the caller gets the result, or is refused",
             lambda n: n["notRunAgain"] == n["jumps"] == len(HOURS) - 1,
         ),
     ),

@@ -31,12 +31,12 @@ def _run(bench: Bench) -> Numbers:
 
 ENVIRONMENTS_APART = Proof(
     name="environments",
-    shows="the same key in test and live is two operations, and neither gets the other's answer",
+    shows="the same key in test and live is two operations, and neither gets the other's result",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("each environment gets its own answer", lambda n: n["ownAnswers"] == 4),
+        Claim("each environment gets its own result", lambda n: n["ownAnswers"] == 4),
         Claim("each retry is replayed", lambda n: n["replayed"] == 2),
     ),
 )

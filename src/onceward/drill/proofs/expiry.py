@@ -34,12 +34,12 @@ def _run(bench: Bench) -> Numbers:
 
 EXPIRY = Proof(
     name="expiry",
-    shows="a retry within the retention gets the answer; one after it is refused, and does not run again",
+    shows="a retry within the retention gets the result; a later retry is refused, and does not run again",
     without="the tombstone (after_expiry='run')",
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("after its retention it is refused", lambda n: n["refused"] == 1),
-        Claim("within its retention it is replayed", lambda n: n["replayedWithin"] == 1),
+        Claim("after the retention, a retry is refused", lambda n: n["refused"] == 1),
+        Claim("within the retention, a retry is replayed", lambda n: n["replayedWithin"] == 1),
     ),
 )

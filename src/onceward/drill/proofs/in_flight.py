@@ -54,12 +54,12 @@ def _run(bench: Bench) -> Numbers:
 
 IN_FLIGHT = Proof(
     name="in-flight",
-    shows="a duplicate that arrives while the first is running is refused, or waits and gets the same answer",
+    shows="a duplicate that arrives while the first is running is refused, or waits and gets the same result",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("a caller that does not wait is refused", lambda n: n["refused"] == 1),
-        Claim("a caller that waits gets the first one's answer", lambda n: n["answers"] == 1),
+        Claim("a caller that waits gets the first caller's result", lambda n: n["answers"] == 1),
     ),
 )

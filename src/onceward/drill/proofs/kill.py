@@ -135,9 +135,9 @@ KILL = Proof(
     claims=(
         ONE_EFFECT,
         Claim("a process was killed at every boundary", lambda n: n["killed"] == n["operations"] >= LEAST),
-        Claim("every retry has an answer", lambda n: n["answers"] == n["operations"]),
+        Claim("every retry gets a result", lambda n: n["answers"] == n["operations"]),
         Claim(
-            "at each boundary one effect",
+            "one effect at each boundary",
             lambda n: set(n["effectsByBoundary"].values()) == {1} and len(n["effectsByBoundary"]) == n["operations"],
         ),
     ),

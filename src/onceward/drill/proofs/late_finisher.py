@@ -48,8 +48,8 @@ LATE_FINISHER = Proof(
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("the late one gets the winner's answer", lambda n: n["lateWasTold"] == 1),
-        Claim("it writes nothing", lambda n: n["fenceMoved"] == 0 and n["sameAfterwards"] == 1),
+        Claim("the late holder gets the winner's result", lambda n: n["lateWasTold"] == 1),
+        Claim("the late holder writes nothing", lambda n: n["fenceMoved"] == 0 and n["sameAfterwards"] == 1),
     ),
     needs=frozenset({PROCESSES, FORK}),
 )

@@ -47,12 +47,12 @@ def _run(bench: Bench) -> Numbers:
 
 PLAN = Proof(
     name="plan",
-    shows="a plan whose second step fails continues there when it is run again; the first step is not repeated",
+    shows="a plan whose second step fails continues from there when it is run again; the first step is not repeated",
     without="the plan",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("each step has one effect", lambda n: n["effectsByStep"] == [1, 1, 1]),
-        Claim("it failed, and was then finished", lambda n: (n["doneFirst"], n["doneThen"]) == (1, 3)),
+        Claim("the plan failed, and was then finished", lambda n: (n["doneFirst"], n["doneThen"]) == (1, 3)),
     ),
 )

@@ -19,7 +19,7 @@ def _run(bench: Bench) -> Numbers:
     ]
     if processes == 1:
         reports = [race_here(tasks[0], lambda: None)]
-        bench.said.append("threads of one process: no other can open this store")
+        bench.said.append("threads of one process: no other process can open this store")
     else:
         reports = [end.report or {} for end in bench.nursery.run(tasks)]
     answered = [report for report in reports if "answers" in report]
@@ -35,13 +35,13 @@ def _run(bench: Bench) -> Numbers:
 
 RACE = Proof(
     name="race",
-    shows="fifty racers send the same operation at once: one effect, and everyone gets the same answer",
+    shows="fifty callers send the same operation at once: one effect, and every caller gets the same result",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("every racer has an answer", lambda n: n["answered"] == n["racers"] >= 2),
-        Claim("all answers are equal", lambda n: n["answers"] == 1),
-        Claim("one ran it, the others got its answer", lambda n: n["replayed"] == n["racers"] - 1),
+        Claim("every caller gets a result", lambda n: n["answered"] == n["racers"] >= 2),
+        Claim("all results are equal", lambda n: n["answers"] == 1),
+        Claim("one caller ran it, and the others got its result", lambda n: n["replayed"] == n["racers"] - 1),
     ),
 )

@@ -63,13 +63,13 @@ def _run(bench: Bench) -> Numbers:
 
 RELAY = Proof(
     name="relay",
-    shows="a relay is killed after a delivery: the next one delivers again under the same id, and the effect is one",
+    shows="a relay is killed after a delivery: the next delivers again under the same id, and there is one effect",
     without="the receiver's gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("the relay was killed", lambda n: n["killed"] == 1),
-        Claim("the message came twice", lambda n: n["deliveries"] == 2),
+        Claim("the message was delivered twice", lambda n: n["deliveries"] == 2),
     ),
     needs=frozenset({FORK}),
 )

@@ -32,7 +32,7 @@ def _table(numbers: Numbers) -> tuple[tuple[str, ...], list[tuple[object, ...]]]
 
 RETRY = Proof(
     name="retry",
-    shows="the same insert several times: one row is affected, then none, and the count stays at 1",
+    shows="the same insert several times: it affects one row, then none, and the count stays at 1",
     without="the unique constraint",
     run=_run,
     claims=(

@@ -97,7 +97,7 @@ def _line(bench: Bench) -> Iterator[Line]:
         return
     host, port, through = _address(bench.url)
     with Proxy(port, host) as proxy:
-        bench.said.append("a proxy of its own in front of the server; the server was left alone")
+        bench.said.append("the drill's own proxy in front of the server; the server itself was not touched")
         yield Line(through(proxy.port), proxy.down, proxy.up)
 
 
@@ -105,7 +105,7 @@ def _line(bench: Bench) -> Iterator[Line]:
 def _locked_file(bench: Bench) -> Iterator[Line]:
     """A file of our own, whose write lock another connection takes for as long as it is "away"."""
     url = bench.own_file("away.db")
-    bench.said.append("a SQLite file of its own: a file has no line to cut, so its write lock is held instead")
+    bench.said.append("a temporary SQLite file: a file has no connection to cut, so its write lock is held instead")
     bench.gate(url).records.get("made")
     with closing(sqlite3.connect(bench.folder / "away.db", isolation_level=None, check_same_thread=False)) as other:
 
@@ -151,25 +151,25 @@ def cannot_be_cut(url: str) -> str:
     if is_postgres(url):
         host, _, _ = _address(url)
         if not host or host.startswith("/") or "," in host:
-            return "the server is reached by a socket file or by several names, and no proxy can stand before it"
+            return "the server is reached by a socket file or by several names, so no proxy can be put in front of it"
         return ""
     if scheme_of(url) == "redis":
-        return "" if "cluster=1" not in url else "a Cluster is several servers, and one proxy stands before one"
+        return "" if "cluster=1" not in url else "a Cluster has several servers, and one proxy covers only one of them"
     if scheme_of(url) == "rediss":
-        return "its certificate names the server, not the proxy"
-    return "nobody knows how the line to such a store is cut"
+        return "the server's certificate does not name the proxy"
+    return "the drill cannot cut the connection to such a store"
 
 
 STORE_AWAY = Proof(
     name="store-away",
-    shows="the store is away before and during an operation: callers get an error, and retries have one effect",
+    shows="the store is unreachable before and during an operation: callers get an error, and retries have one effect",
     without="the gate",
     run=_run,
     claims=(
         ONE_EFFECT,
         Claim("both callers get an error", lambda n: n["toldAway"] == 2),
         Claim("nothing starts while the store is unreachable", lambda n: n["effectsWhileAway"] == 0),
-        Claim("once it is back, both have their answer", lambda n: n["answers"] == 2),
+        Claim("once it is back, both callers get their result", lambda n: n["answers"] == 2),
     ),
     needs=frozenset({PROCESSES}),
 )

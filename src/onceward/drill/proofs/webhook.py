@@ -45,7 +45,7 @@ WEBHOOK = Proof(
     run=_run,
     claims=(
         ONE_EFFECT,
-        Claim("redeliveries are known as such", lambda n: n["duplicates"] == n["deliveries"] - 1 > 0),
-        Claim("it is processed once", lambda n: n["processed"] == 1),
+        Claim("redeliveries are recognized", lambda n: n["duplicates"] == n["deliveries"] - 1 > 0),
+        Claim("the event is processed once", lambda n: n["processed"] == 1),
     ),
 )

@@ -49,7 +49,7 @@ def find_target(path: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise TargetUnfit(
-            f"there is no module {error.name!r} to import; run this where your code is, or set PYTHONPATH"
+            f"there is no module {error.name!r}; run this in the folder of your code, or set PYTHONPATH"
         ) from None
     except LiveScope:
         raise
@@ -66,11 +66,13 @@ def find_target(path: str) -> Callable[..., Any]:
         and not isinstance(inspect.getattr_static(holder, attribute.rpartition(".")[2]), staticmethod)
     ):
         raise TargetUnfit(
-            f"{attribute} is a method, and there is no object to call it on: write a function of your module that "
-            "makes one and calls it, and name that"
+            f"{attribute} is a method, and there is no object to call it on: name a function of your module that "
+            "makes an object and calls the method"
         )
     if isinstance(found, type) or not callable(found):
-        raise TargetUnfit(f"{attribute} is {'a class' if isinstance(found, type) else 'no function'}; name a function")
+        raise TargetUnfit(
+            f"{attribute} is {'a class' if isinstance(found, type) else 'not a function'}; name a function"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -86,8 +88,8 @@ def look(task: dict[str, Any], _: Pistol) -> dict[str, Any]:
         except TypeError as error:
             signature = str(inspect.signature(target))
             raise TargetUnfit(
-                f"it cannot be called with these arguments ({error}). It is {signature[:200]}: give them as --args, a "
-                "JSON array, or an object by name"
+                f"it cannot be called with these arguments ({error}). Its signature is {signature[:200]}: pass --args "
+                "as a JSON array, or as an object with names"
             ) from None
         except ValueError:
             pass  # Its parameters cannot be read; calling it will show.
@@ -177,7 +179,7 @@ def watch_scopes() -> None:
     def checked(self: CallFactory, scope: str) -> None:
         if scope.partition(":")[0] == LIVE:
             raise LiveScope(
-                "it has a gate of a live scope, and a drill charges real cards there: let the scope come from your "
+                "it has a gate with a live scope, where a drill would charge real cards: take the scope from your "
                 "configuration, and drill it with test:..."
             )
         use(self, scope)

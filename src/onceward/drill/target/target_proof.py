@@ -50,12 +50,12 @@ def _explain(numbers: Numbers) -> str:
 
 TARGET = ProofClaims(
     name="target",
-    shows="your function, sent again, at once, and after kill -9 at every line: one effect",
+    shows="your function, called again, several times at once, and after kill -9 at every line: one effect",
     without="one identity (two different calls)",
     claims=(
         Claim("no retry doubles the effect", _nothing_doubles),
         Claim("after a retry the effect is there, or the operation is in doubt or still held", _nothing_is_lost),
-        Claim("it was killed at most of the places that were chosen", _killed_almost_everywhere),
+        Claim("it was killed at most of the chosen places", _killed_almost_everywhere),
     ),
     doubles=more_effects,
     needs=frozenset({FORK}),

@@ -68,7 +68,9 @@ class KillPlace(NamedTuple):
 def run_target(order: TargetOrder, progress: Progress = silent) -> dict[str, Any]:
     """Drill the function; the sealed document. `ConfigurationError` if it cannot be drilled, and was not run."""
     if not hasattr(os, "fork"):
-        raise ConfigurationError("a function is drilled where processes can be forked and killed: Linux or macOS")
+        raise ConfigurationError(
+            "drilling a function needs a system where processes can be forked and killed: Linux or macOS"
+        )
     with ending_politely(), closing(NurseryKeeper()) as nurseries:
         return drill_target(order, nurseries.get(), progress)
 
@@ -127,8 +129,8 @@ class _TargetDrill:
         identities = FRESH in str(self._order.arguments)
         if not identities and again == 0:
             raise DrillBroken(
-                "its second run had no effect, as it should be. To be killed at every place it needs a new operation "
-                "each time: put {n} into a text of --args, and a fresh number takes its place"
+                "its second run had no effect, which is right. To kill it at every place, the drill needs a new "
+                "operation each time: put {n} into a string of --args, and each operation gets a new number there"
             )
         together, _ = self._sent([self._arguments()] * TOGETHER, together=True)
         tries.append(self._tried(f"{TOGETHER} at once", together))
@@ -136,7 +138,7 @@ class _TargetDrill:
         _, noted = self._sent([self._arguments()], notes=True)
         report = noted.report or {}
         if "lines" not in report:
-            raise DrillBroken(f"its lines could not be found: traced, it ended with exit code {noted.code}")
+            raise DrillBroken(f"its lines could not be found: when traced, it ended with exit code {noted.code}")
         places = self._places(report)
         for number, place in enumerate(places):
             self._progress(number / len(places), f"{number + 1} of {len(places)}: {place.what}")
@@ -167,8 +169,8 @@ class _TargetDrill:
             raise DrillBroken(f"its first run raised {report['raised']}")
         if effects <= 0:
             raise DrillBroken(
-                f"its first run had no effect that the watch could see ({self._order.watch.about}); name with --watch "
-                "what the function changes"
+                f"its first run had no effect that the watch could see ({self._order.watch.about}); use --watch to "
+                "name what the function changes"
             )
 
     def _killed(self, place: KillPlace) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _number(address: str) -> EffectWatch:
             raise ConfigurationError(f"--watch: no number could be read from that URL: {error}") from None
         if isinstance(found, bool) or not isinstance(found, int):
             raise ConfigurationError(
-                "--watch: the URL does not answer with a whole number; add #/pointer to one, such as #/count"
+                "--watch: the URL does not return a whole number; add a #/pointer to one, such as #/count"
             )
         return found
 

@@ -83,7 +83,7 @@ def _without_guarantee(
         if effect := effect_of(file, call):
             message = (
                 f"{file.text(call.func)} ({effect}) runs under a gate without a guarantee: a crash leaves it in doubt. "
-                'Say guarantee="keyed", "probed", "atomic" or "repeatable"; or "blind", if it is'
+                'Declare guarantee="keyed", "probed", "atomic" or "repeatable"; or "blind", if it is'
             )
             yield file.finding("OW120", call, message)
             return
@@ -103,11 +103,11 @@ def _yield_of(function: FunctionNode) -> ast.AST | None:
 
 
 def _generator(file: PythonFile, node: ast.AST, inside: ast.AST | None = None) -> Finding:
-    line = f" (it yields in line {getattr(inside, 'lineno', 0)})" if inside is not None else ""
+    line = f" (it yields on line {getattr(inside, 'lineno', 0)})" if inside is not None else ""
     return file.finding(
         "OW121",
         node,
-        f"a generator under a gate: its effects come after the gate is done{line}. Use gate.hold, or return a list",
+        f"a generator under a gate: its effects happen after the gate is done{line}. Use gate.hold, or return a list",
     )
 
 

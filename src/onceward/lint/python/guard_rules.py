@@ -12,10 +12,11 @@ GUARD_RULES: Final = (
     Rule(
         "OW120",
         "effect-without-guarantee",
-        "a gated function with an effect outside, and no guarantee that was declared",
-        "Without one the gate must assume the worst (`blind`): a crash in the middle leaves the operation in\n"
-        "doubt, and someone has to decide. If the other side honours keys, say `keyed` and pass one on; if it can be\n"
-        "asked, say `probed`. If it really is `blind`, say so: then it was a choice.",
+        "a gated function with an outside effect and no declared guarantee",
+        "Without a guarantee the gate must assume the worst (`blind`): a crash in the middle leaves the operation in\n"
+        "doubt, and someone has to decide. If the other side honours keys, declare `keyed` and pass a key on; if you\n"
+        "can look up whether the effect took place, declare `probed`. If it really is `blind`, declare that: then it\n"
+        "was a choice.",
         """\
 import httpx
 
@@ -46,9 +47,9 @@ def charge(operation: Operation, order_id: str, cents: int) -> int:
         "OW121",
         "generator-under-gate",
         "a generator under a gate or a retry policy",
-        "Calling a generator runs nothing: its work happens when it is iterated, after the gate has\n"
-        "stored its answer. The gate refuses it when the line runs; this says so before. Use `gate.hold` for a\n"
-        "stream, or return a list.",
+        "Calling a generator runs nothing: its work happens when it is iterated, after the gate has stored its\n"
+        "result. The gate refuses a generator at run time; this rule finds it earlier. Use `gate.hold` for a stream,\n"
+        "or return a list.",
         """\
 from onceward import Gate
 
@@ -75,8 +76,8 @@ def export(run_id: str) -> list[int]:
         "OW122",
         "window-on-money",
         "a time window in front of a payment",
-        "A window forgets: after it, the same request runs again, by design. That is right for a search box and\n"
-        "wrong for money. Use a key.",
+        "A window forgets: once it has passed, the same request runs again, by design. That is right for a search\n"
+        "box and wrong for money. Use a key.",
         """\
 from onceward import Gate
 
@@ -93,10 +94,9 @@ recent = gate.window("suggestions", seconds=300)
     Rule(
         "OW130",
         "webhook-processes-first",
-        "a webhook handler that works on an event before it is stored",
-        "If the work takes longer than the sender waits, or fails after half of it, the event is delivered again\n"
-        "and the first half is done twice. Verify the signature, store the event by its id, answer 200, and work on "
-        "it\n"
+        "a webhook handler that processes an event before it is stored",
+        "If the work takes longer than the sender waits, or fails half-way, the event is delivered again and the\n"
+        "first half is done twice. Verify the signature, store the event by its id, respond with 200, and process it\n"
         "later.",
         """\
 from flask import Flask, request
@@ -130,12 +130,11 @@ def stripe_webhook():
     Rule(
         "OW131",
         "check-then-set-guard",
-        "a guard that looks first, acts, and remembers afterwards",
-        "Two callers who look at the same time both find nothing, and both act; and a crash between the act and the\n"
-        "note forgets that it was done. Claim the key first, in one step that only one caller can win: a unique\n"
-        "insert, `SET ... NX`, or a gate. Reported only where the key names what may be repeated (an event, a "
-        "message,\n"
-        "a request, an order) and something acts in between.",
+        "a guard that checks first, then acts, then records",
+        "Two callers that check at the same time both find nothing, and both act; and after a crash between the\n"
+        "action and the record, nobody knows that it was done. Claim the key first, in one step that only one caller\n"
+        "can win: a unique insert, `SET ... NX`, or a gate. Reported only where the key names something that may be\n"
+        "repeated (an event, a message, a request, an order) and something acts in between.",
         """\
 class IdempotentClient:
     def __init__(self, cache):
@@ -165,8 +164,8 @@ class IdempotentClient:
         "OW132",
         "derive-per-event",
         "a balance that is derived after every event",
-        "Deriving replays the verified deltas, so it costs more with each of them. Derive when someone asks,\n"
-        "at a scheduled reconciliation, or before a receipt or an invoice.",
+        "Deriving replays the verified deltas, so it costs more with each delta. Derive when someone asks, at a\n"
+        "scheduled reconciliation, or before a receipt or an invoice.",
         """\
 def ingest(ledger, events):
     for event in events:

@@ -75,8 +75,8 @@ def _processes_first(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunc
             if _only_verifies(method) or (not effect and _is_framework(call)):
                 continue
             message = (
-                f"{file.text(call.func)} works on the event before it is stored: a slow or failed delivery "
-                "is repeated, and done again. Verify, store its id, answer 200, and work later"
+                f"{file.text(call.func)} processes the event before it is stored: a slow or failed delivery is "
+                "repeated, and processed again. Verify it, store its id, respond with 200, and process it later"
             )
             yield file.finding("OW130", call, message)
             return
@@ -107,8 +107,9 @@ def _check_then_set(file: PythonFile, function: ast.FunctionDef | ast.AsyncFunct
             first = looks[kept]
             if _is_guard(file, function, kept, first) and _acts_between(file, function, first, node):
                 message = (
-                    f"looks into {kept[0]} first and remembers afterwards: two callers who look at once both do it, "
-                    "and a crash in between forgets. Claim the key first, in one step (SET NX, a unique insert, a gate)"
+                    f"checks {kept[0]} first and records afterwards: two callers that check at once both act, and a "
+                    "crash in between loses the record. Claim the key first, in one step (SET NX, a unique insert, "
+                    "a gate)"
                 )
                 yield file.finding("OW131", first, message)
                 return

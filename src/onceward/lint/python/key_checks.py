@@ -42,7 +42,7 @@ def _judge(file: PythonFile, place: KeyPlace) -> Iterator[Finding]:
         return
     if isinstance(place.value, ast.Constant):
         if _is_shared_constant(file, place.value):
-            yield file.finding("OW107", place.value, "is the same for every operation. Name what it is about: an id")
+            yield file.finding("OW107", place.value, "is the same for every operation. Add the id of what it is about")
         return
     if isinstance(place.value, ast.Tuple):
         return  # The key of a dictionary of this process: one that is sent or stored is a text.
@@ -75,11 +75,11 @@ def _told(file: PythonFile, place: KeyPlace, part: Part) -> Finding | None:
         return None  # Whoever has a key gives it; this one is for the retries below.
     advice = {
         "OW101": f"{text} differs on every attempt, so a retry is a new operation. Use ids that are stored",
-        "OW102": f"{text} is new on every call, so a retry from outside is a new operation. Derive the key "
+        "OW102": f"{text} is new on every call, so calling again is a new operation. Derive the key "
         "from what the operation is about, or store it before the first attempt",
         "OW104": f"{text} counts attempts, so every retry is a new operation. Leave it out of the key",
-        "OW105": f"{text} belongs to this process, so a retry elsewhere is a new operation. Use ids that are stored",
-        "OW106": f"{text} is personal data, and keys end up in logs and with providers. Use an opaque id",
+        "OW105": f"{text} belongs to this process, so a retry in another is a new operation. Use ids that are stored",
+        "OW106": f"{text} is personal data, and keys are logged and sent to providers. Use an opaque id",
     }
     return file.finding(part.code, part.node, advice[part.code])
 

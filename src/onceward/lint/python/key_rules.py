@@ -12,10 +12,10 @@ KEY_RULES: Final = (
     Rule(
         "OW101",
         "key-from-clock",
-        "a key, or a reference, that is made of the time",
-        "A retry comes later, so it has another key, and the other side sees a new operation: the work is done\n"
-        "twice. A time that is stored with the thing itself (`order.created_at`) is fine; one that is read now is\n"
-        "not. Use ids that are stored.",
+        "a key or a reference that contains the current time",
+        "A retry runs later, so it has another key, and the other side sees a new operation: the work is done twice.\n"
+        "Use ids that are stored. A time that is stored with the thing itself (`order.created_at`) is fine; the\n"
+        "current time is not.",
         """\
 import time
 
@@ -39,10 +39,10 @@ def charge(user_id, order_id, cents):
         "OW102",
         "key-made-afresh",
         "a key that is new on every call and never stored",
-        "The retries inside this call share the key. The next delivery of the job, the next click and the next\n"
-        "start of the process do not: each is a new operation. Derive the key from what the operation is about, or\n"
-        "store it before the first attempt. A fallback for callers who bring no key (`key or str(uuid4())`), a key\n"
-        "that is assigned to a field, and one that is handed to something that stores it are not reported.",
+        "The retries inside this call share the key. The next delivery of the job, the next click and the next start\n"
+        "of the process do not: each is a new operation. Derive the key from what the operation is about, or store\n"
+        "it before the first attempt. Not reported: a fallback for callers that send no key (`key or str(uuid4())`),\n"
+        "a key that is assigned to a field, and a key that is passed to something that stores it.",
         """\
 import uuid
 
@@ -64,8 +64,8 @@ def refund(charge_id):
         "OW103",
         "key-made-per-attempt",
         "a key that is made inside the retry, so every attempt has a different one",
-        "This is a key that protects nothing: it is there on every request, and it is new on every request. Make it\n"
-        "once, before the first attempt.",
+        "Such a key protects nothing: every request has one, and every request has a new one. Make the key once,\n"
+        "before the first attempt.",
         """\
 import uuid
 
@@ -92,8 +92,8 @@ def pay(order):
     Rule(
         "OW104",
         "key-counts-attempts",
-        "a key that holds the number of the attempt",
-        "A retry that changes the key is a new operation. Put the number of the attempt into a log.",
+        "a key that contains the attempt number",
+        "A retry that changes the key is a new operation. Put the attempt number in a log instead.",
         """\
 import flights
 
@@ -112,10 +112,9 @@ def book(user_id, task_id, step_id):
     Rule(
         "OW105",
         "key-of-this-process",
-        "a key made of what belongs to one process: `id()`, `hash()`, a pid, a host's name",
-        "`id()` is an address in memory, and `hash()` of a text is salted differently in every process. After a "
-        "restart,\n"
-        "or on another host, the same operation has another key; and two operations can have the same.",
+        "a key made of values that belong to one process: `id()`, `hash()`, a pid, a host name",
+        "`id()` is an address in memory, and `hash()` of a text is salted differently in every process. After a\n"
+        "restart, or on another host, the same operation has another key, and two operations can have the same key.",
         """\
 import payments
 
@@ -134,9 +133,9 @@ def charge(order):
     Rule(
         "OW106",
         "personal-data-in-key",
-        "a key that holds an address, a number or a name of a person",
-        "Keys are written to logs, sent to providers and read aloud in support calls. Use an opaque id in its\n"
-        "place. What goes through a hash first is not reported.",
+        "a key that contains the address, number or name of a person",
+        "Keys are written to logs, sent to providers and read aloud in support calls. Use an opaque id instead. A\n"
+        "value that is hashed first is not reported.",
         """\
 import mailer
 
@@ -157,9 +156,9 @@ def welcome(user):
         "OW107",
         "key-shared",
         "a key that different operations share",
-        "The second operation is taken for a retry of the first: it is not done, and gets the first one's answer.\n"
-        "That happens with a fixed text, with a default that is made once when the function is defined, and with a\n"
-        "recipe that says who is calling and not what about.",
+        "The second operation is taken for a retry of the first: it does not run, and its caller gets the result of\n"
+        "the first. This happens with a fixed text, with a default value that is made once when the function is\n"
+        "defined, and with a recipe that names the caller but not the operation.",
         """\
 import payments
 

@@ -148,7 +148,7 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
         return
     endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     if endless and not _gives_up(place) and not goes_on_for_ever(file, place):
-        message = "tries again for ever: nothing in the loop counts attempts or time. Give it a ceiling of both"
+        message = "retries for ever: nothing in the loop counts attempts or time. Limit both"
         yield file.finding("OW114", loop, message)
     # A pause that is computed elsewhere may have jitter; one that is spelt out has none.
     for sleep in sleeps[:1]:
@@ -160,7 +160,7 @@ def _loop(file: PythonFile, loop: ast.For | ast.While | ast.AsyncFor, place: Ret
             and not _is_after_one_error(file, sleep)
             and not is_started_by_hand(file, sleep)
         ):
-            message = "pauses equally long for everybody, so all come back at once. Sleep random.uniform(0, ceiling)"
+            message = "waits equally long for every caller, so all come back at once. Sleep random.uniform(0, ceiling)"
             yield file.finding("OW115", sleep, message)
 
 

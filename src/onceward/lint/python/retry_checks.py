@@ -43,10 +43,10 @@ def _finding(file: PythonFile, place: RetryPlace, call: ast.Call, effect: str) -
     what = f"{file.text(call.func)} ({effect})"
     if place.library:
         message = (
-            f"{what} is retried by {place.library} without a key: a timeout after it was done makes two. Send a key"
+            f"{what} is retried by {place.library} without a key: if its response is lost, it is done twice. Send a key"
         )
         return file.finding("OW111", call, message)
-    message = f"{what} is tried again without a key: a timeout after it was done makes two. Send a key"
+    message = f"{what} is retried without a key: if its response is lost, it is done twice. Send a key"
     return file.finding("OW110", call, message)
 
 
@@ -81,7 +81,7 @@ def _transport(file: PythonFile, call: ast.Call) -> Iterator[Finding]:
         names = {leaf.value for leaf in ast.walk(one) if isinstance(leaf, ast.Constant)}
         if (repeats_all or "POST" in names) and _posts(file) and not _keyed_nearby(file, call):
             what = "every method" if repeats_all else "POST"
-            message = f"the transport sends {what} again by itself, without a key. Retry where the key is known"
+            message = f"the transport retries {what} by itself, without a key. Retry where the key is known"
             yield file.finding("OW112", methods, message)
             return
 

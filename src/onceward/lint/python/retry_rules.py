@@ -12,11 +12,11 @@ RETRY_RULES: Final = (
     Rule(
         "OW110",
         "retried-write-without-key",
-        "a write that is tried again without a key",
-        "A timeout says that no answer came, and not that nothing was done. If the first request arrived, the\n"
-        "second one is a second charge. Send a key that is the same on every attempt, or run it under a gate. Not\n"
-        "reported: questions by POST, files that are sent, and attempts after an answer that says that nothing was\n"
-        "done (4xx but 408, a connection that was refused, a login that was renewed).",
+        "a write that is retried without a key",
+        "A timeout says that no response came, not that nothing was done. If the first request arrived, the second\n"
+        "one is a second charge. Send the same key on every attempt, or run the write under a gate. Not reported: a\n"
+        "POST that only reads, file uploads, and attempts after a failure that proves that nothing was done (a 4xx\n"
+        "other than 408, a refused connection, a renewed login).",
         """\
 import random
 import time
@@ -53,8 +53,8 @@ def charge(order):
         "OW111",
         "retry-library-around-write",
         "a retry library around a write without a key",
-        "The decorator cannot know that the first attempt was done and only its answer was lost. Give the write a\n"
-        "key, or retry only what proves that nothing was sent (such as `httpx.ConnectError`).",
+        "The decorator cannot know that the first attempt was done and only its response was lost. Give the write a\n"
+        "key, or retry only errors that prove that nothing was sent (such as `httpx.ConnectError`).",
         """\
 import httpx
 import stamina
@@ -77,10 +77,10 @@ def send_invoice(client: httpx.Client, invoice):
     Rule(
         "OW112",
         "client-retries-writes",
-        "a client whose own retries send writes again without a key",
-        "`urllib3` leaves POST out of its retries for this reason; `allowed_methods=None` puts it back. An SDK with\n"
-        "`max_retries=3` does the same for every call that has no key. Libraries that add a key by themselves are\n"
-        "known and not reported.",
+        "a client whose built-in retries repeat writes without a key",
+        "This is why `urllib3` does not retry POST; `allowed_methods=None` makes it. An SDK with `max_retries=3`\n"
+        "does the same for every call that has no key. Libraries that add a key by themselves are known and not\n"
+        "reported.",
         """\
 import requests
 from requests.adapters import HTTPAdapter
@@ -109,11 +109,11 @@ def order(basket):
     Rule(
         "OW113",
         "retried-client-error",
-        "a retry of what another attempt does not change: 400, 401, 403, 404, 422",
+        "a retry of an error that another attempt cannot fix: 400, 401, 403, 404, 422",
         "The request is wrong, and will be wrong again: the retries are wasted, and the error surfaces late. Retry\n"
-        "408, 429, 502, 503, 504 and what did not arrive. 409 is not reported: several services say with it that\n"
-        "the first attempt is still running. Nor is a status in a list whose comment mentions that status:\n"
-        "then someone thought about it.",
+        "408, 429, 502, 503, 504 and requests that did not arrive. Not reported: 409, because several services use\n"
+        "it to say that the first attempt is still running; and a status in a list whose comment mentions that\n"
+        "status, because someone thought about it.",
         """\
 RETRY_STATUSES = {400, 401, 429, 502, 503, 504}
 
@@ -134,10 +134,9 @@ def should_retry(status):
         "OW114",
         "retries-without-ceiling",
         "a retry that never gives up",
-        "An outage fills every worker with callers that will never stop, and nobody notices. Limit the attempts\n"
-        "and the time, then set the operation aside for a person to look at. A listener, a consumer or a connection "
-        "that\n"
-        "is to be kept is not reported: it is right to continue for ever.",
+        "During an outage, callers that never stop fill every worker, and nobody notices. Limit the attempts and the\n"
+        "time, then set the operation aside for a person to look at. Not reported: listeners, consumers and\n"
+        "connections that must be kept, which are right to continue for ever.",
         """\
 import httpx
 from tenacity import retry, wait_random_exponential
@@ -161,11 +160,11 @@ def rates():
     Rule(
         "OW115",
         "retries-without-jitter",
-        "a retry whose pauses are the same for everybody",
-        "All callers failed together, so all come back together, and the service that was about to recover fails\n"
-        "again. Sleep a random time between nothing and the ceiling: `random.uniform(0, min(cap, base *\n"
-        "2**attempt))`. Not reported: what waits as long as the server says, what one person starts (commands,\n"
-        "scripts), and what asks a server of its own (localhost).",
+        "a retry that waits equally long for every caller",
+        "All callers failed together, so they all come back together, and the service that was about to recover\n"
+        "fails again. Sleep a random time between zero and the ceiling:\n"
+        "`random.uniform(0, min(cap, base * 2**attempt))`. Not reported: waits whose length the server gives, what\n"
+        "one person starts (commands, scripts), and calls to a server on the same machine (localhost).",
         """\
 import time
 

@@ -79,8 +79,8 @@ def _statuses(file: PythonFile, node: ast.AST) -> Iterator[Finding]:
             yield file.finding(
                 "OW113",
                 wrong[0],
-                f"{name} has {', '.join(str(_status(file, one)) for one in wrong)}, which another attempt does not "
-                "change. Retry 408, 429, 502, 503, 504 and what did not arrive",
+                f"{name} has {', '.join(str(_status(file, one)) for one in wrong)}, which another attempt cannot fix. "
+                "Retry 408, 429, 502, 503, 504 and requests that did not arrive",
             )
 
 
@@ -145,7 +145,7 @@ def _retried_statuses_in(file: PythonFile, place: RetryPlace) -> Iterator[Findin
                 or (isinstance(operator, ast.In) and bool(_permanent_in(file, value)))
             )
             if wrong and not _changes_credentials([one] if number not in (401, 403) else place.bodies):
-                message = f"tries again when {file.text(test)}: another attempt does not change a 4xx. Let it surface"
+                message = f"retries when {file.text(test)}: another attempt cannot fix a 4xx. Let it surface"
                 yield file.finding("OW113", test, message)
 
 
@@ -175,9 +175,7 @@ def _all_http_errors(file: PythonFile, place: RetryPlace) -> Iterator[Finding]:
         for each in one.elts if isinstance(one, ast.Tuple | ast.List) else [one]:
             name = file.dotted(each) if isinstance(each, ast.Name | ast.Attribute) else ""
             if name in _HTTP_ERRORS or name == "?Exception":
-                message = (
-                    f"{file.text(each)} is also raised for 400, 401 and 404, which another attempt does not change"
-                )
+                message = f"{file.text(each)} is also raised for 400, 401 and 404, which another attempt cannot fix"
                 yield file.finding("OW113", each, f"{message}. Retry by status")
 
 

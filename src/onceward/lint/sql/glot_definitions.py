@@ -84,7 +84,7 @@ def _elements(schema: Any, dialect: Dialect) -> tuple[tuple[Column, ...], tuple[
         columns = [replace(one, not_null=True) if one.name in primary else one for one in columns]
     elif len(primary) == 1:  # SQLite: an INTEGER PRIMARY KEY is the row's number, also if it is declared at the end.
         columns = [
-            replace(one, not_null=True, default=Value(FRESH, "the next number"))
+            replace(one, not_null=True, default=Value(FRESH, "auto-increment"))
             if one.name in primary and one.type in ("integer", "int")
             else one
             for one in columns
@@ -106,7 +106,7 @@ def _column(element: Any, dialect: Dialect) -> tuple[Column, list[Unique]]:
         elif isinstance(detail, classes.DefaultColumnConstraint):
             default = value_of(detail.this)
         elif isinstance(detail, classes.GeneratedAsIdentityColumnConstraint):
-            not_null, default = True, Value(FRESH, "the next number")
+            not_null, default = True, Value(FRESH, "auto-increment")
         elif isinstance(detail, classes.ComputedColumnConstraint):
             default = Value(GIVEN, "generated")
         elif isinstance(detail, classes.PrimaryKeyColumnConstraint | classes.UniqueColumnConstraint):

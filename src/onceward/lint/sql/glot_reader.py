@@ -79,7 +79,7 @@ def _read(tree: Any, text: str, dialect: Dialect) -> Iterator[Statement]:
     elif isinstance(tree, classes.Command):
         # A fallback of sqlglot for what it cannot read. Words that write are no matter for a guess.
         if str(tree.this).upper() in ("INSERT", "REPLACE", "MERGE", "CREATE", "ALTER"):
-            yield Problem(0, 1, "syntax", f"this {str(tree.this).upper()} is not understood")
+            yield Problem(0, 1, "syntax", f"this {str(tree.this).upper()} cannot be read")
     else:
         yield from _writes_and_reads(tree, text)
 

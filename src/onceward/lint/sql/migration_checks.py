@@ -105,7 +105,8 @@ def _order(one: _Added, names: KeyNames) -> Iterator[Placed]:
             "OW225",
             one.at,
             one.at + len(one.column),
-            f"{where} is NOT NULL from the start, which fails if there are rows. Add it nullable, fill it, tighten it",
+            f"{where} is NOT NULL from the start, which fails if there are rows. Add it as nullable, fill it, then "
+            "SET NOT NULL",
         )
     elif one.tightened is not None and one.filled is None and not one.has_default:
         yield _at(one.tightened, "OW225", f"{where} becomes NOT NULL, but no row was given a value. Fill it first")
@@ -127,14 +128,14 @@ def _backfill(file: int, update: Statement, one: _Added) -> Iterator[Placed]:
     value = update.values[update.columns.index(one.column)]
     if value.kind == FRESH:
         message = (
-            f"the backfill of {one.table}.{one.column} uses {value.text}, so a second run gives other keys. "
-            "Derive them from the row: a hash of its primary key"
+            f"the backfill of {one.table}.{one.column} uses {value.text}, so a second run makes other keys. "
+            "Derive each key from its row: a hash of the primary key"
         )
         yield file, "OW226", update.at, update.end, message
     elif value.kind == CONSTANT:
         message = (
             f"the backfill gives every row of {one.table} the same {one.column}, so the constraint collides. "
-            "Derive them from the row: a hash of its primary key"
+            "Derive each key from its row: a hash of the primary key"
         )
         yield file, "OW226", update.at, update.end, message
 
@@ -174,7 +175,7 @@ def _drops(steps: list[Step], names: KeyNames) -> Iterator[Placed]:
             "OW223",
             one.at,
             one.end,
-            f"this migration adds a key and drops {what}: it cannot be taken back. Leave the DROP to a later migration",
+            f"this migration adds a key and drops {what}: it cannot be undone. Leave the DROP to a later migration",
         )
 
 
@@ -233,7 +234,8 @@ def _lost_protection(steps: list[Step], before: SqlSchema, names: KeyNames) -> I
                     "OW223",
                     one.at,
                     one.end,
-                    f"dropping {one.kind} {one.name} takes {describe(unique)} of {table.name} away: retries double",
+                    f"dropping {one.kind} {one.name} removes {describe(unique)} of {table.name}, so retries write "
+                    "duplicates",
                 )
         elif isinstance(one, ChangeColumn) and one.not_null is False and names.is_key(one.column):
             yield (

@@ -49,7 +49,7 @@ def parse_elsewhere(text: str, offset: int, dialect: Dialect) -> list[Statement]
             return statements_of(json.loads(done.stdout))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, subprocess.TimeoutExpired):
         pass
-    message = "the parser did not survive this statement (too long, or nested too deeply); it was not checked"
+    message = "the parser crashed on this statement (too long, or nested too deeply); it was not checked"
     return [Problem(offset, offset + 1, "crash", message)]
 
 

@@ -71,7 +71,7 @@ def _parse(prepared: str, piece: Piece, dialect: Dialect, *, may_start: bool) ->
         except (RecursionError, MemoryError):
             pass  # Few tokens, but a deep tree: where there is more stack, it may be read.
     if not may_start:
-        message = f"one of more than {PROCESSES_MAX} long statements in this file; it was not checked"
+        message = f"this file has more than {PROCESSES_MAX} long statements; this one was not checked"
         return [Problem(piece.start, piece.start + 1, "large", message)], False
     return parse_elsewhere(prepared, piece.start, dialect), True
 

@@ -145,7 +145,7 @@ def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
     type_names = strings(element.get("typeName", {}).get("names"))
     type_name = type_names[-1] if type_names else ""
     serial = type_name in _SERIAL
-    not_null, default = serial, Value(FRESH, "the next number") if serial else None
+    not_null, default = serial, Value(FRESH, "auto-increment") if serial else None
     uniques: list[Unique] = []
     before = ""
     for _, constraint in map(only, element.get("constraints", [])):
@@ -154,7 +154,7 @@ def _column(element: Node, places: Places) -> tuple[Column, list[Unique]]:
         if kind == "CONSTR_DEFAULT":
             default = value_of(constraint.get("raw_expr"))
         elif kind == "CONSTR_IDENTITY":
-            default = Value(FRESH, "the next number")
+            default = Value(FRESH, "auto-increment")
         elif kind == "CONSTR_GENERATED":
             default = Value(GIVEN, "generated")
         elif kind == "CONSTR_ATTR_DEFERRABLE" and before in ("CONSTR_PRIMARY", "CONSTR_UNIQUE"):

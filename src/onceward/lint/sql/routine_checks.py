@@ -82,7 +82,7 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
                 judged.hazards = [one for one in judged.hazards if one[0] not in _OF_REPEATED_ROWS]
                 if routine.claims:
                     judged.kind = InsertClass.SAFE_SKIP
-                    judged.failure = "it stands and falls with the key of onceward_claim, in the same transaction"
+                    judged.failure = "it commits or rolls back with the key of onceward_claim, in the same transaction"
             else:
                 _check_then_insert(judged, looked)
             report.judgements.append(judged)
@@ -102,7 +102,7 @@ def check_routine(routine: Routine, judge: Judge) -> RoutineReport:
 
 def _share_protection(routine: Routine, segments: list[int], judged: list[tuple[int, Judgement]], judge: Judge) -> None:
     """
-    What is written in one transaction with a key stands and falls with it: if the key is refused, both are rolled back.
+    What is written in one transaction with a key commits or rolls back with it.
 
     That is so if the refusal is an error. If a clause skips the key, somebody must ask whether it was skipped.
     """
@@ -122,7 +122,7 @@ def _share_protection(routine: Routine, segments: list[int], judged: list[tuple[
             key = skipped if bisect_left(asks, key_number) < bisect_left(asks, number) else None
         if key is not None and key is not one and _codes(one) <= {"OW201", "OW211"} and one.kind.value != "C":
             one.kind, one.hazards = InsertClass.SAFE_SKIP, []
-            one.failure = f"it stands and falls with the key in {key.insert.table}, in the same transaction"
+            one.failure = f"it commits or rolls back with the key in {key.insert.table}, in the same transaction"
             one.constraint = key.constraint
 
 
@@ -134,7 +134,7 @@ def fixed_width(name: str, width: int) -> str:
     """What is wrong with a key of a fixed width."""
     return (
         f"{name} is char({width}): a shorter key is padded with blanks and a longer one is cut or refused, so two keys "
-        "may become one. Use a text as long as keys may be, and refuse longer ones"
+        "may become one. Use a text column, and refuse keys that are too long"
     )
 
 
@@ -154,7 +154,7 @@ def check_alone(judged: Judgement) -> None:
     """A single INSERT that looks for the row first: `INSERT ... SELECT ... WHERE NOT EXISTS`."""
     insert = judged.insert
     if insert.conflict is None and _same_table(insert.table, insert.checks) and not judged.refused:
-        _say_check_then_insert(judged, "looks for the row and then writes it")
+        _say_check_then_insert(judged, "checks for the row and then writes it")
 
 
 def _check_then_insert(judged: Judgement, looked: _Looked) -> None:
@@ -167,7 +167,7 @@ def _check_then_insert(judged: Judgement, looked: _Looked) -> None:
         judged.hazards = [one for one in judged.hazards if one[0] != "OW202"]
     elif insert.conflict is None and judged.kind is InsertClass.DUPLICATE_FACTORY:
         if not looked.locks and not (read is not None and read.locks):
-            _say_check_then_insert(judged, f"is written after a look at {insert.table}")
+            _say_check_then_insert(judged, f"comes after a check of {insert.table}")
         else:  # Locks that everybody takes are the other acceptable way.
             judged.hazards = [one for one in judged.hazards if one[0] != "OW201"]
 
@@ -211,7 +211,7 @@ def _look_at_handlers(routine: Routine, judge: Judge, report: RoutineReport) -> 
                     report.right.append(
                         (
                             insert.at,
-                            f"the constraint is the judge: {describe(biting[0])} decides, and the loser is handled",
+                            f"the constraint decides: {describe(biting[0])}; a caller that it refuses is handled",
                         )
                     )
         if not handler.looks_at_name and (len(may_refuse) > 1 or (handler.catches_all and not handler.raises)):
@@ -221,12 +221,12 @@ def _look_at_handlers(routine: Routine, judge: Judge, report: RoutineReport) -> 
 def _any_violation(handler: Handler, may_refuse: list[str]) -> str:
     if handler.catches_all and not handler.raises:
         return (
-            "every error is taken for a duplicate key. Handle that one alone, by the constraint's name; raise the rest"
+            "every error is taken for a duplicate key. Handle only that error, by the constraint's name; raise others"
         )
     others = "; ".join(may_refuse[:4])
     return (
-        f"any unique violation is taken for the key's, but it may be of another constraint ({others}). "
-        "Look at the constraint's name, and raise the rest"
+        f"any unique violation is taken for a duplicate key, but other constraints may raise one ({others}). "
+        "Check the constraint's name, and raise all other errors"
     )
 
 
@@ -236,7 +236,7 @@ def _what_may_refuse(inserts: list[Insert], schema: SqlSchema) -> list[str]:
     for insert in inserts:
         table = schema.table(insert.table)
         if table is None or table.kind in ("unknown", "view"):
-            found[f"those of {insert.table}, which are not known"] = None
+            found[f"constraints of {insert.table}, which are not known"] = None
             continue
         for unique in table.uniques:
             if coverage_of(unique, insert, table).bites:
@@ -280,8 +280,8 @@ def _look_at_transactions(routine: Routine, segments: list[int], judge: Judge, r
                     "OW214",
                     key.at,
                     key.end,
-                    f"the key ({key.table}) and the effect ({apart[0].table}) are in different transactions: after a "
-                    "crash between them one is there without the other. Put both between one BEGIN and COMMIT",
+                    f"the key ({key.table}) and the effect ({apart[0].table}) are in different transactions: a crash "
+                    "between them leaves one without the other. Put both between one BEGIN and COMMIT",
                 )
             )
         elif together and _is_shown(routine):

@@ -18,9 +18,9 @@ ROUTINE_RULES: Final = (
     Rule(
         "OW210",
         "merge-as-guard",
-        "MERGE as the guard against a second row",
-        "MERGE matches and inserts in two steps. Two callers may both find nothing: then there are two rows, or,\n"
-        "with a constraint, an error in the caller's face. Insert, and let the unique constraint decide.",
+        "MERGE used to prevent a second row",
+        "MERGE matches and inserts in two steps. Two callers may both find nothing: then there are two rows or, with\n"
+        "a constraint, one caller gets an error. Insert, and let the unique constraint decide.",
         "MERGE INTO charge_keys AS t\nUSING (SELECT $1 AS idempotency_key) AS s ON t.idempotency_key = "
         "s.idempotency_key\n"
         "WHEN NOT MATCHED THEN INSERT (idempotency_key) VALUES (s.idempotency_key);\n",
@@ -31,10 +31,10 @@ ROUTINE_RULES: Final = (
     Rule(
         "OW211",
         "check-then-insert",
-        "a look for the row decides whether it is inserted",
-        "Two callers look, both find nothing, both insert. It does not matter whether the look is `WHERE NOT\n"
-        "EXISTS`, a LEFT JOIN, or a SELECT in a function. The look may stay as a fast path if a unique constraint\n"
-        "is the judge.",
+        "a check for the row decides whether it is inserted",
+        "Two callers check, both find nothing, both insert. It does not matter whether the check is\n"
+        "`WHERE NOT EXISTS`, a LEFT JOIN, or a SELECT in a function. The check may stay as a fast path if a unique\n"
+        "constraint decides.",
         "INSERT INTO charges (reference, amount)\nSELECT $1, $2\n"
         "WHERE NOT EXISTS (SELECT 1 FROM charges WHERE reference = $1);\n",
         "CREATE TABLE charges (reference text NOT NULL UNIQUE, amount numeric NOT NULL);\n\n"
@@ -44,10 +44,10 @@ ROUTINE_RULES: Final = (
     Rule(
         "OW212",
         "any-violation-is-the-keys",
-        "an error is taken for the key's without a look at which constraint it was",
-        "A unique violation of another constraint in the same block is then answered as if the operation had been\n"
-        "done before, with an empty result, and the operation is lost. Look at the constraint's name and raise the\n"
-        "rest.",
+        "an error is taken for a repeated key, without checking which constraint raised it",
+        "A unique violation of another constraint in the same block is then treated as if the operation had been\n"
+        "done before: the caller gets an empty result, and the operation is lost. Check the constraint's name, and\n"
+        "raise all other errors again.",
         _KEYS + "CREATE FUNCTION charge(k text, a numeric, r text) RETURNS void LANGUAGE plpgsql AS $$\nBEGIN\n"  # noqa: S608
         "    INSERT INTO charges (amount, reference) VALUES (a, r);\n"
         "    INSERT INTO charge_keys (idempotency_key, amount) VALUES (k, a);\n"
@@ -63,10 +63,9 @@ ROUTINE_RULES: Final = (
     Rule(
         "OW213",
         "fixed-width-key",
-        "a key of a fixed width, such as char(36)",
-        "char(n) pads shorter keys with blanks, which comparisons leave out of account, and a T-SQL parameter cuts\n"
-        "longer ones without a word: two different keys become one, and the second operation is answered with the\n"
-        "first's result.",
+        "a key column of a fixed width, such as char(36)",
+        "char(n) pads shorter keys with blanks, which comparisons ignore, and a T-SQL parameter silently cuts longer\n"
+        "ones: two different keys become one, and the second operation gets the result of the first.",
         "CREATE TABLE charge_keys (idempotency_key char(36) NOT NULL UNIQUE);\n",
         "CREATE TABLE charge_keys (idempotency_key text NOT NULL UNIQUE CHECK (length(idempotency_key) <= 255));\n",
         Severity.WARNING,
@@ -76,8 +75,8 @@ ROUTINE_RULES: Final = (
         "OW214",
         "split-transaction",
         "the key and the effect are in different transactions",
-        "If the work commits and the key does not, a retry does it again; the other way round, it is never done.\n"
-        "Put both between one BEGIN and one COMMIT.",
+        "If the work commits and the key does not, a retry does the work again; the other way round, it is never\n"
+        "done. Put both between one BEGIN and one COMMIT.",
         _KEYS + "BEGIN;\nINSERT INTO charges (amount, reference) VALUES ($1, $2) ON CONFLICT (reference) DO "
         "NOTHING;\nCOMMIT;\n"
         "BEGIN;\nINSERT INTO charge_keys (idempotency_key) VALUES ($3) ON CONFLICT (idempotency_key) DO "

@@ -88,7 +88,7 @@ def _read_postgres(url: str) -> SqlSchema:
         if full not in schema.tables:
             schema.put(full, SchemaTable(full, kind="view" if kind in ("v", "m") else "table"))
         table = schema.tables[full]
-        value = Value(FRESH, "the next number") if identity else _default(default)
+        value = Value(FRESH, "auto-increment") if identity else _default(default)
         table.columns[column] = Column(column, 0, type_name, not_null, value, max(0, width))
     for namespace, name, text, primary, deferrable, valid in indexes:
         full = name if namespace in DEFAULT_SCHEMAS else f"{namespace}.{name}"
@@ -144,7 +144,7 @@ def _sqlite_columns(connection: sqlite3.Connection, table: str) -> Iterator[Colu
     keys = [row for row in rows if row[4]]
     for name, type_name, not_null, default, primary in rows:
         is_number = primary and len(keys) == 1 and type_name.upper() == "INTEGER"
-        value = Value(FRESH, "the next number") if is_number else _sqlite_default(default)
+        value = Value(FRESH, "auto-increment") if is_number else _sqlite_default(default)
         yield Column(name.lower(), 0, type_name.lower(), bool(not_null or is_number), value)
 
 
@@ -158,7 +158,7 @@ def _sqlite_default(text: str | None) -> Value | None:
 
 
 def _sqlite_uniques(connection: sqlite3.Connection, name: str, table: SchemaTable) -> Iterator[Unique]:
-    number = [one.name for one in table.columns.values() if one.default == Value(FRESH, "the next number")]
+    number = [one.name for one in table.columns.values() if one.default == Value(FRESH, "auto-increment")]
     if number:
         yield Unique(tuple(number), 0, primary=True)
     indexes = connection.execute(

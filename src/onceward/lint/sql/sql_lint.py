@@ -42,14 +42,14 @@ _OTHERS: Final = (
         re.compile(
             r"\b(?:TABLE|INTO|FROM|UPDATE)\s+`|\bAUTO_INCREMENT\b|\bENGINE\s*=|ON\s+DUPLICATE\s+KEY", re.IGNORECASE
         ),
-        "MySQL, which is not read",
+        "MySQL, which is not supported",
     ),
     (re.compile(r"\[dbo\]|\bNVARCHAR\b|^\s*GO\s*$|@@\w+", re.IGNORECASE | re.MULTILINE), "T-SQL: add --dialect tsql"),
     (
         re.compile(r"\bINSERT\s+OR\s+\w|\bAUTOINCREMENT\b|^\s*PRAGMA\b", re.IGNORECASE | re.MULTILINE),
         "SQLite: add --dialect sqlite",
     ),
-    (re.compile(r"\bVARCHAR2\b|\bFROM\s+DUAL\b", re.IGNORECASE), "Oracle's SQL, which is not read"),
+    (re.compile(r"\bVARCHAR2\b|\bFROM\s+DUAL\b", re.IGNORECASE), "Oracle's SQL, which is not supported"),
     (re.compile(r"::\w+|\bBIGSERIAL\b|\$\$", re.IGNORECASE), "PostgreSQL: add --dialect postgres"),
 )
 

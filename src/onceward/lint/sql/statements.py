@@ -266,9 +266,9 @@ class Routine:
     handlers: tuple[Handler, ...] = ()
     parameters: tuple[Column, ...] = ()
     is_trigger: bool = False
-    """Whether it is run by another statement, with which it stands and falls."""
+    """Whether it is run by another statement, with which it commits or rolls back."""
     claims: bool = False
-    """Whether it claims a key with `onceward_claim`: what it writes stands and falls with that."""
+    """Whether it claims a key with `onceward_claim`: what it writes commits or rolls back with that."""
     autocommits: bool = False
     """Whether each statement is a transaction of its own unless it says BEGIN (T-SQL)."""
 

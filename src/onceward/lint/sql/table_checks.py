@@ -73,14 +73,14 @@ def default_hazards(name: str, default: Value | None) -> Iterator[tuple[str, str
         shown = default.text or "''"
         yield (
             "OW220",
-            f"DEFAULT {shown} on the key column {name}: every row without a key has the same one, so the constraint "
-            "collides, or takes a new operation for an old one. Leave the default out",
+            f"DEFAULT {shown} on the key column {name}: every row without a key gets the same one, so the constraint "
+            "collides, or takes a new operation for an old one. Remove the default",
         )
     elif default is not None and default.kind == FRESH:
         yield (
             "OW206",
-            f"the key column {name} is made by {default.text} if the caller sends none: a retry has another key then. "
-            "Leave the default out",
+            f"the key column {name} is filled by {default.text} if the caller sends no key: then a retry has another "
+            "key. Remove the default",
         )
 
 
@@ -92,7 +92,7 @@ def _guards(table: SchemaTable, column: Column, keepers: set[str], names: KeyNam
         yield (
             "OW221",
             0,
-            f"{table.name}.{column.name} has no UNIQUE constraint, so the column is decoration and not protection. "
+            f"{table.name}.{column.name} has no UNIQUE constraint, so the column protects nothing. "
             f"Add one, such as {_suggestion(table, column, names)}",
         )
     if not guarding:
@@ -102,7 +102,7 @@ def _guards(table: SchemaTable, column: Column, keepers: set[str], names: KeyNam
         yield (
             "OW215",
             guarding[0].at,
-            f"{describe(guarding[0])} holds for some rows only: a retry is refused only while "
+            f"{describe(guarding[0])} covers only some rows: a retry is refused only while "
             f"{' AND '.join(holds_for_some(guarding[0]))}",
         )
         return
@@ -127,8 +127,8 @@ def _unscoped(unique: Unique, table: SchemaTable, names: KeyNames) -> str:
         return ""
     wanted = ", ".join([scopes[0], *unique.columns])
     return (
-        f"{describe(unique)} leaves out {scopes[0]}: two of them that have the same key by chance are taken for one. "
-        f"Make it UNIQUE ({wanted})"
+        f"{describe(unique)} leaves out {scopes[0]}: if two of them use the same key by chance, the second is taken "
+        f"for a retry of the first. Make it UNIQUE ({wanted})"
     )
 
 

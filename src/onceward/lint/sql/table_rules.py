@@ -39,8 +39,8 @@ TABLE_RULES: Final = (
         "OW220",
         "same-key-default",
         "a default on a key column, such as the empty string",
-        "Rows that are there get the same key, so the constraint collides; and later a caller that forgets its key\n"
-        "has the key of everybody else who forgot it. A key column has no default.",
+        "Existing rows all get the same key, so the constraint collides; and later, callers that forget their key\n"
+        "all share one. A key column has no default.",
         "CREATE TABLE expenses (amount numeric, idempotency_key text NOT NULL DEFAULT '' UNIQUE);\n",
         "CREATE TABLE expenses (amount numeric, idempotency_key text NOT NULL UNIQUE);\n",
         language="sql",
@@ -48,8 +48,8 @@ TABLE_RULES: Final = (
     Rule(
         "OW221",
         "key-without-unique",
-        "a key column without a UNIQUE constraint: decoration, not protection",
-        "Nothing refuses the second row. Add the constraint, over whose key it is and the key.",
+        "a key column without a UNIQUE constraint, which protects nothing",
+        "Nothing refuses the second row. Add a constraint over the key and the column that says whose key it is.",
         "CREATE TABLE expenses (worker_id text NOT NULL, idempotency_key text NOT NULL);\n",
         "CREATE TABLE expenses (worker_id text NOT NULL, idempotency_key text NOT NULL,\n"
         "    CONSTRAINT expenses_worker_idem_key UNIQUE (worker_id, idempotency_key));\n",
@@ -59,8 +59,8 @@ TABLE_RULES: Final = (
         "OW222",
         "constraint-before-backfill",
         "the constraint is added before the rows have their keys",
-        "A backfill that collides then fails half-way, and rows that workers write meanwhile meet keys that are not\n"
-        "final. The order is the safety: add, fill, tighten, constrain.",
+        "A backfill that collides then fails half-way, and rows that workers write in the meantime meet keys that\n"
+        "are not final. The order makes it safe: add, fill, tighten, constrain.",
         _ADD + _CONSTRAIN.replace(";\n", ";\n\n") + _FILL + _TIGHTEN.rstrip("\n") + "\n",
         _WHOLE,
         language="sql",
@@ -68,9 +68,9 @@ TABLE_RULES: Final = (
     Rule(
         "OW223",
         "drop-in-migration",
-        "a DROP in a migration that adds a key, or one that takes a key's protection away",
-        "Such a migration adds, fills, tightens and constrains, so it can be taken back. What is dropped cannot.\n"
-        "Leave the DROP to a later migration, when nothing uses it any more.",
+        "a DROP in a migration that adds a key, or a DROP that removes a key's protection",
+        "A migration that adds, fills, tightens and constrains can be undone; a DROP cannot. Leave it to a later\n"
+        "migration, when nothing uses the dropped part any more.",
         _WHOLE + "\nALTER TABLE expenses DROP COLUMN legacy_reference;\n",
         _WHOLE,
         language="sql",
@@ -78,9 +78,9 @@ TABLE_RULES: Final = (
     Rule(
         "OW224",
         "unscoped-key",
-        "a constraint over the key that leaves out whose key it is",
+        "a constraint over the key without the column that says whose key it is",
         "Two workers, or two tenants, may make the same key by chance: the second operation is then taken for a\n"
-        "retry of the first, and is lost. Put the worker or tenant into the constraint.",
+        "retry of the first, and is lost. Add the worker or tenant to the constraint.",
         "CREATE TABLE expenses (worker_id text NOT NULL, idempotency_key text NOT NULL UNIQUE);\n",
         "CREATE TABLE expenses (worker_id text NOT NULL, idempotency_key text NOT NULL,\n"
         "    UNIQUE (worker_id, idempotency_key));\n",
@@ -91,8 +91,8 @@ TABLE_RULES: Final = (
         "OW225",
         "not-null-before-backfill",
         "a column becomes NOT NULL before its rows are filled",
-        "On a table with rows this fails, or someone makes it pass with a default, which is worse. Add the column\n"
-        "nullable, fill it, and SET NOT NULL then.",
+        "On a table with rows this fails, or someone makes it pass with a default, which is worse. Add the column as\n"
+        "nullable, fill it, then SET NOT NULL.",
         _ADD + _TIGHTEN + _FILL + _CONSTRAIN,
         _WHOLE,
         language="sql",
@@ -100,9 +100,9 @@ TABLE_RULES: Final = (
     Rule(
         "OW226",
         "backfill-not-deterministic",
-        "a backfill with keys that are random, of the clock, or all the same",
-        "A backfill is run again after a crash, or on a copy. Keys that differ then are nobody's keys; one key for\n"
-        "all rows collides. Derive each from its row, such as a hash of a label and the primary key.",
+        "a backfill with keys that are random, made from the clock, or all the same",
+        "A backfill is run again after a crash, or on a copy. Keys that differ between runs identify nothing; one key\n"
+        "for all rows collides. Derive each key from its row, such as a hash of a label and the primary key.",
         _ADD
         + _FILL.replace(
             "encode(sha256(convert_to('historical-backfill:' || id::text, 'UTF8')), 'hex')", "gen_random_uuid()::text"

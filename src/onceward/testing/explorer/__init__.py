@@ -4,7 +4,7 @@ The explorer: every interleaving of two callers, of three, and every crash point
     python -m onceward.testing explore                          everything holds: exit 0
     python -m onceward.testing explore --fault upsert-claim     with a planted fault: exit 1, and the schedule
 
-The engine's flows stop at every effect. So a race is a choice of whose flow goes on, and a crash is a flow that never
+The engine's flows stop at every effect. So a race is a choice of whose flow continues, and a crash is a flow that never
 does: no threads, no sleeps, no luck. The search tries every choice in a simulated world (`world`), judges every change
 by the invariants (`invariants`), and prints a shortest schedule for each that breaks.
 

@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The options, and examples of them."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Try every order of steps and every crash point of the whole flow, and judge every change.",
+        description="Try every order of steps and every crash point of the whole flow, and check every change.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -89,7 +89,7 @@ def _explored(scenarios: list[Scenario], fault: PlantedFault | None, *, quiet: b
     progress, clear = _progress()
     if not quiet:
         if fault is not None:
-            print(f"planted: {fault.name} ({fault.story}); to be noticed by {fault.breaks}")
+            print(f"planted: {fault.name} ({fault.story}); {fault.breaks} must notice it")
         print(_row("scenario", "schedules", "states", "result"))
     reports = []
     for report in explore(scenarios, fault=fault, progress=progress):
@@ -134,7 +134,7 @@ def _ending(reports: list[ExplorationReport], fault: PlantedFault | None, second
     if fault is not None and fault.breaks in found:
         found = {fault.breaks: found[fault.breaks]}
     for name, (scenario, violation) in found.items():
-        lines += ["", f"{name} broke in {scenario.name} ({scenario.story}): {violation.how}"]
+        lines += ["", f"{name} was broken in {scenario.name} ({scenario.story}): {violation.how}"]
         lines += _numbered(violation.schedule)
     total = f"{sum(r.schedules for r in reports):,} schedules, {sum(r.states for r in reports):,} states"
     checks = f"{sum(r.checks for r in reports):,} checks in {seconds:.1f} s"

@@ -331,15 +331,15 @@ _FAULTS = (
         ("renewal",),
         _TokenOnlySwap,
     ),
-    PlantedFault("upsert-claim", "a claim overwrites what stands there", "one-live-lease", ("blind",), _UpsertClaim),
+    PlantedFault("upsert-claim", "a claim overwrites an existing record", "one-live-lease", ("blind",), _UpsertClaim),
     PlantedFault(
         "key-recomputed",
-        "the ending goes to an id made from a request that has changed",
+        "the ending is written to an id made from a request that has changed",
         "acknowledged-stands",
         ("mutation",),
         _KeyRecomputed,
     ),
-    PlantedFault("fence-reused", "fences begin at one again", "fence-rises", ("release", "purge"), _FenceReused),
+    PlantedFault("fence-reused", "fences start at one again", "fence-rises", ("release", "purge"), _FenceReused),
     PlantedFault(
         "callers-clock", "a lease is judged by the caller's clock", "one-live-lease", ("keyed",), _CallersClock
     ),
@@ -423,7 +423,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "uncommitted-believed",
-        "an answer that was settled inside a transaction is given without looking whether that was committed",
+        "a result that was settled inside a transaction is returned without checking that it was committed",
         "acknowledged-stands",
         ("inside-undoes",),
         replaces="_not_committed",
@@ -432,7 +432,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "renewal-overtakes",
-        "a renewal of one's own is taken for another caller",
+        "the caller's own renewal is taken for another caller",
         "never-stuck",
         ("inside-renewal",),
         replaces="_put_inside",
@@ -457,7 +457,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "no-constraint",
-        "a key that is written last is not checked against the one that stands there",
+        "a key that is written last is not checked against the existing one",
         "one-effect",
         ("last", "last-serial", "last-mixed"),
         _NoConstraint,
@@ -473,7 +473,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "unrun-unrecorded",
-        "a claim whose answer was lost is reported as if its function had run",
+        "a claim whose response was lost is reported as if its function had run",
         "unrecorded-ran",
         ("blind-lost",),
         replaces="_take_back",
@@ -482,7 +482,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "holder-buried-alive",
-        "a holder that lives is taken for dead",
+        "a living holder is taken for dead",
         "one-live-lease",
         ("holder-repeatable", "holder-keyed"),
         replaces="lives",
@@ -491,7 +491,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "line-runs-late",
-        "the straight line runs the function although most of its lease has gone by",
+        "the straight line runs the function although most of its lease has passed",
         "both-ways-agree",
         ("slow-claim",),
         replaces="is_short",
@@ -500,7 +500,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "line-replays-anything",
-        "the straight line replays a result without asking whether it may",
+        "the straight line replays a result without checking that it may",
         "both-ways-agree",
         ("purge",),
         replaces="_claim",
@@ -509,7 +509,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "line-settles-nothing",
-        "the straight line takes a settle that did not land for one that did",
+        "the straight line takes a settle that did not land for a successful one",
         "both-ways-agree",
         ("blind-lost", "renewal-lost", "blind"),
         replaces="_settle",
@@ -527,7 +527,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "atomic-line-replays-all",
-        "the straight line of atomic mode replays a result without asking whether it may",
+        "the straight line of atomic mode replays a result without checking that it may",
         "both-ways-agree",
         ("last-other",),
         replaces="_claim",
@@ -536,7 +536,7 @@ _FAULTS = (
     ),
     PlantedFault(
         "atomic-line-uncommitted",
-        "the straight line of atomic mode takes a settle that was undone for one that was committed",
+        "the straight line of atomic mode takes a settle that was rolled back for a committed one",
         "both-ways-agree",
         ("last", "last-serial"),
         replaces="_settle",

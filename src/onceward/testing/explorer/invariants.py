@@ -1,7 +1,7 @@
 """
 What must hold, whatever the schedule. Each is judged at every single change, and says in a sentence how it was broken.
 
-They are written against the world (what stands in the store, what took place outside, what callers were told) and ask
+They are written against the world (what is in the store, what took place outside, what callers were told) and ask
 nothing of `record.py`: a rule cannot vouch for itself.
 """
 
@@ -97,7 +97,7 @@ def doubt_never_reruns(move: Transition) -> str | None:
         return None
     if terms.guarantee == Guarantee.KEYED and move.before.now - earlier[0][2] < terms.keyed_for:
         return None
-    return f"{earlier[0][1]} may have had its effect, and {move.actor.name} ran all the same"
+    return f"{earlier[0][1]} may have had its effect, but {move.actor.name} ran anyway"
 
 
 @invariant("atomic-together")
@@ -125,22 +125,22 @@ def same_answer(move: Transition) -> str | None:
     for identity, outcome in acknowledged(move.now):
         for other, value in move.notes.answers:
             if other == identity and outcome.replayable and value != outcome.value:
-                return f"{move.actor.name} was answered {outcome.value!r}; somebody before it {value!r}"
+                return f"{move.actor.name} got {outcome.value!r}; an earlier caller got {value!r}"
     return None
 
 
 @invariant("acknowledged-stands")
 def acknowledged_stands(move: Transition) -> str | None:
-    """An answer that a caller was given is what stands in the store."""
+    """An answer that a caller was given is what is in the store."""
     if move.now is None or move.actor is None:
         return None
     for identity, outcome in acknowledged(move.now):
         row = move.after.find(identity)
         if row is None or row.write.state != State.SETTLED:
             stands = "nothing" if row is None else row.write.state
-            return f"{move.actor.name} was answered {outcome.value!r}, and {stands} stands in the store"
+            return f"{move.actor.name} got {outcome.value!r}, but {stands} is in the store"
         if outcome.replayable and _value_of(row) != outcome.value:
-            return f"{move.actor.name} was answered {outcome.value!r}, and {_value_of(row)!r} stands in the store"
+            return f"{move.actor.name} got {outcome.value!r}, but {_value_of(row)!r} is in the store"
     return None
 
 
@@ -170,15 +170,15 @@ def other_request_untouched(move: Transition) -> str | None:
     if type(move.effect) in (Put, Finish) and move.old is not None and move.new is not move.old:
         old, write = move.old, move.effect.write
         if not old.is_forgotten(move.before.now) and old.write.fingerprint != write.fingerprint:
-            return f"{move.actor.name} asks for something else, and changed the record"
+            return f"{move.actor.name} has a different request, but changed the record"
     if type(move.effect) is CallFunction and not isinstance(move.answer, MissingResult):
         held = move.effect.operation.record
         others = [run[1] for run in move.notes.runs if run[0] == held.id and orders[run[1]] != move.actor.order]
         if others:
-            return f"{move.actor.name} ran, and asks for something else than {others[0]}, who ran before it"
+            return f"{move.actor.name} ran, but its request is not that of {others[0]}, who ran before it"
     for _, outcome in acknowledged(move.now) if move.now is not None else ():
         if outcome.replayable and orders.get(outcome.value, move.actor.order) != move.actor.order:
-            return f"{move.actor.name} was given the answer to {outcome.value}'s request, which is another"
+            return f"{move.actor.name} got the result of {outcome.value}'s request, which is a different one"
     return None
 
 
@@ -188,7 +188,7 @@ def unrecorded_ran(move: Transition) -> str | None:
     if move.now is None or move.now.ended is None or move.actor is None:
         return None
     if isinstance(move.now.ended.error, Unrecorded) and not move.now.ran:
-        return f"{move.actor.name} is told that its operation ran, and it did not run it"
+        return f"{move.actor.name} was told that its operation ran, but it did not"
     return None
 
 
@@ -244,7 +244,7 @@ def overtaken_changes_nothing(move: Transition) -> str | None:
     if move.effect.at not in _HELD and move.effect.at != "inside":
         return None
     if move.old is None or move.old.write.token != move.effect.write.token:
-        return f"{move.actor.name} was overtaken, and its {move.effect.at} landed"
+        return f"{move.actor.name} was overtaken, but its {move.effect.at} landed"
     return None
 
 
@@ -260,7 +260,7 @@ def overtaken_is_told(move: Transition) -> str | None:
     told = isinstance(error, OwnershipLost)
     if old is not None and old.write.token == move.effect.write.token:
         if told and old.write.state == State.CLAIMED:
-            return f"{name} was told that it was overtaken, and its claim stands"
+            return f"{name} was told that it was overtaken, but its claim still holds"
         return None
     if move.effect.at == "takeback":
         return None
@@ -270,10 +270,10 @@ def overtaken_is_told(move: Transition) -> str | None:
         # Not claimed over this one, but begun anew after the store had forgotten it.
         return None if isinstance(error, StoreForgot) else f"the store forgot the claim of {name}: {_heard(error)}"
     if not isinstance(error, OwnershipLost):
-        return f"{name} was overtaken, and heard {_heard(error)}"
+        return f"{name} was overtaken, but got {_heard(error)}"
     answer = _value_of(old)
     if (None if error.outcome is None else error.outcome.value) != answer:
-        return f"{name} was overtaken, and was not given the winner's answer"
+        return f"{name} was overtaken, but did not get the winner's result"
     return None
 
 
@@ -313,9 +313,9 @@ def answer_is_true(move: Transition) -> str | None:
     standing, new = move.answer, move.new
     shown = None if standing.record is None else standing.record.version
     if standing.landed and (new is None or new.write.version != move.effect.write.version):
-        return f"the {move.effect.at} of {move.actor.name} was answered as landed, and does not stand there"
+        return f"the {move.effect.at} of {move.actor.name} was reported as landed, but is not in the store"
     if shown != (None if new is None else new.write.version):
-        return f"the {move.effect.at} of {move.actor.name} was shown a record that does not stand there any more"
+        return f"the {move.effect.at} of {move.actor.name} returned a record that is no longer in the store"
     return None
 
 
@@ -338,7 +338,7 @@ def in_order(move: Transition) -> str | None:
     upcoming = _mark_of(new)
     entry = move.after.find(entry_id(new.write.scope, new.write.key, upcoming - 1))
     if entry is None or not _is_done(entry):
-        return f"the mark says {upcoming}, and number {upcoming - 1} has not settled"
+        return f"the mark says {upcoming}, but number {upcoming - 1} has not settled"
     if move.old is not None and _mark_of(move.old) > upcoming:
         return f"the mark fell from {_mark_of(move.old)} to {upcoming}"
     return None
@@ -373,11 +373,11 @@ def never_stuck(move: Transition) -> str | None:
         return f"{move.actor.name} gave up on a healthy store: {_heard(error)}"
     if move.actor.after == "*":
         reused = isinstance(error, KeyReused) and any(one.order != move.actor.order for one in move.scenario.actors)
-        return None if reused or isinstance(error, _AT_LAST) else f"long after, a retry hears {_heard(error)}"
+        return None if reused or isinstance(error, _AT_LAST) else f"much later, a retry gets {_heard(error)}"
     undone = isinstance(error, NotSettled) and move.actor.body.inside == "undoes"
     if undone or isinstance(error, _EXPECTED) or (faults and isinstance(error, StoreUnavailable)):
         return None
-    return f"{move.actor.name} hears {_heard(error)}"
+    return f"{move.actor.name} gets {_heard(error)}"
 
 
 def _value_of(row: Row) -> object:

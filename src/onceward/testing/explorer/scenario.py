@@ -18,14 +18,14 @@ class AdvanceTime(NamedTuple):
 
     def __str__(self) -> str:
         seconds = self.microseconds / 1e6
-        return f"the store's clock goes back {-seconds:g} s" if seconds < 0 else f"{seconds:g} s go by"
+        return f"the store's clock is set back {-seconds:g} s" if seconds < 0 else f"{seconds:g} s pass"
 
 
 class Purge(NamedTuple):
-    """Somebody purges."""
+    """Someone purges."""
 
     def __str__(self) -> str:
-        return "somebody purges"
+        return "someone purges"
 
 
 class Forget(NamedTuple):
@@ -36,10 +36,10 @@ class Forget(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Somebody erases the scope, and leaves a mark."""
+    """Someone erases the scope, which leaves a mark."""
 
     def __str__(self) -> str:
-        return "somebody erases everything"
+        return "someone erases everything"
 
 
 ScenarioEvent = AdvanceTime | Purge | Forget | Erase

@@ -32,7 +32,7 @@ def describe_step(scenario: Scenario, now: ExplorerState, step: ScheduleStep, mo
         case "event":
             return f"-- {scenario.events[now.event]}"
         case "rest":
-            return f"-- nothing else can happen: {REST // SECOND} s go by"
+            return f"-- nothing else can happen: {REST // SECOND} s pass"
         case "flush":
             return "-- sent together: " + "; ".join(_turn(move) for move in moves)
     name = scenario.actors[step.actor].name
@@ -48,7 +48,7 @@ _AFTERWARDS = {
     "lose": " (it was performed)",
     "stop": " (it was not performed)",
     "strike": " (it was performed)",
-    "die": "; dies before it learns of it",
+    "die": "; dies before it gets the answer",
 }
 
 
@@ -62,7 +62,7 @@ def _turn(move: Transition) -> str:
     told = f"{name} {_done(move.effect, move)}"
     if move.now is not None and move.now.ended is not None:
         error = move.now.ended.error
-        told += f"; ends with {type(error).__name__}" if error is not None else "; ends well"
+        told += f"; ends with {type(error).__name__}" if error is not None else "; succeeds"
     return told
 
 
@@ -81,7 +81,7 @@ def _done(effect: Any, move: Transition) -> str:
         case Load() | LoadInTransaction():
             return f"{effect.at}: {'nothing' if move.answer is None else move.answer.state}"
         case CheckProcess():
-            return f"looks for process {effect.process.pid}: {'it lives' if move.answer else 'it is dead'}"
+            return f"looks for process {effect.process.pid}: {'it is alive' if move.answer else 'it is dead'}"
         case Pause():
             return "has waited"
         case Commit():
@@ -100,7 +100,7 @@ def _standing(standing: PutResult) -> str:
         return "landed"
     found = standing.record
     if found is None:
-        return "refused, nothing stands there"
+        return "refused, there is no record"
     lapsed = found.lease_left is not None and found.lease_left <= 0
     return f"refused, it is {found.state}{' and has lapsed' if lapsed else ''}"
 

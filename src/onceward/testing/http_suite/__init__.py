@@ -1,5 +1,5 @@
 """
-Checks any HTTP API that claims idempotency, from outside: ours or somebody else's.
+Checks from outside any HTTP API that claims idempotency, not only Onceward's.
 
     describe(...)   what is examined: an address, requests, credentials, a profile    -> HttpTarget
     examine(target) every check that applies                                         -> Examination

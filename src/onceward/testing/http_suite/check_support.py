@@ -95,7 +95,7 @@ def must_replay(detector: ExecutionDetector, request: TargetRequest, status: int
     if status is not None and first.status != status:
         raise NotShown(f"the request was answered {first}, not {status}")
     again = detector.client.again(request)
-    require(was_replayed(detector, tally, first, again), f"the second was answered {again}, and is no replay")
+    require(was_replayed(detector, tally, first, again), f"the second was answered {again}, and is not a replay")
     require(first.status == again.status, f"the first was answered {first}, the replay {again}")
     require(first.body == again.body, "the replay has another body")
 

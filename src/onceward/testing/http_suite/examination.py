@@ -99,10 +99,10 @@ def select_checks(expected: Expectations, only: Collection[str] = (), skip: Coll
     applying = [check for check in CHECKS if check.applies(expected)]
     for name in (*only, *skip):
         if name not in (known := [check.name for check in CHECKS]):
-            raise ConfigurationError(f"no check is called {name!r}; there are {', '.join(known)}")
+            raise ConfigurationError(f"there is no check {name!r}; the checks are {', '.join(known)}")
     found = [check for check in applying if (not only or check.name in only) and check.name not in skip]
     if not found:
-        raise ConfigurationError(f"no check is left to make under the profile {expected.profile}")
+        raise ConfigurationError(f"no check is left to run under the profile {expected.profile}")
     return found
 
 
@@ -122,7 +122,7 @@ def examine(
     """
     checks = select_checks(target.expected, only, skip)
     if jobs > 1 and target.counter is not None:
-        raise ConfigurationError("checks that run side by side cannot be told apart by a counter; leave out --jobs")
+        raise ConfigurationError("a counter cannot tell apart checks that run in parallel; leave out --jobs")
     detector = calibrate(TargetClient(target, environment))
     begun = iter(range(1, len(checks) + 1))
 

@@ -67,7 +67,7 @@ class Expectations:
         del types["profile"], types["sentence"]
         for name, value in changes.items():
             if name not in types:
-                raise ConfigurationError(f"nothing is expected under the name {name!r}; known are {', '.join(types)}")
+                raise ConfigurationError(f"there is no expectation {name!r}; the names are {', '.join(types)}")
             if type(value) is not types[name] and types[name] is not tuple:
                 raise ConfigurationError(f"expect {name}: {value!r} is not of the right kind ({types[name].__name__})")
             if name.endswith("_status") and not 200 <= value <= 599:

@@ -64,7 +64,7 @@ def read_url(url: str) -> tuple[Origin, str]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ConfigurationError(f"that is no address: {error}") from None
+        raise ConfigurationError(f"that is not an address: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ConfigurationError("an address looks like http://host:port/path (or https://)")
     if not parts.hostname.isascii():
@@ -140,7 +140,7 @@ class TargetConnection:
         except OSError as error:
             raise TargetUnreachable(f"{origin} cannot be reached: {error.strerror or error}") from error
         except UnicodeError:
-            raise TargetUnreachable(f"{origin} cannot be reached: that is no name of a host") from None
+            raise TargetUnreachable(f"{origin} cannot be reached: that is not a host name") from None
 
     def send(self, request: bytes) -> None:
         """Send a whole request. A server that stops listening half-way may have answered already."""

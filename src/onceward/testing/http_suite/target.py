@@ -99,12 +99,12 @@ def describe(description: Mapping[str, Any], environment: Mapping[str, str]) -> 
     """A target from its description. `$NAME` in a header is taken from the environment."""
     for name, value in description.items():
         if name not in _KINDS:
-            raise ConfigurationError(f"a target has no {name!r}; known are {', '.join(_KINDS)}")
+            raise ConfigurationError(f"a target has no {name!r}; the names are {', '.join(_KINDS)}")
         if not isinstance(value, _KINDS[name]) or (isinstance(value, bool) and bool not in _KINDS[name]):
             raise ConfigurationError(f"{name} of the target must be {_KINDS[name][-1].__name__}")
     if "url" not in description:
         raise ConfigurationError(
-            "no address is given. Give that of the API: onceward conformance http://host:port/path"
+            "no address is given. Give the address of the API: onceward conformance http://host:port/path"
         )
     origin, path = read_url(description["url"])
     method = _method(description.get("method", "POST"))
@@ -153,13 +153,13 @@ def body_members(body: bytes | None) -> dict[str, Any] | None:
 def _expected(description: Mapping[str, Any]) -> Expectations:
     name = description.get("profile", "default")
     if name not in PROFILES:
-        raise ConfigurationError(f"no profile is called {name!r}; there are {', '.join(PROFILES)}")
+        raise ConfigurationError(f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}")
     return PROFILES[name].with_changes(description.get("expect", {}))
 
 
 def _method(name: str) -> str:
     if not (name.isascii() and name.isalpha()):
-        raise ConfigurationError(f"{name!r} is no method")
+        raise ConfigurationError(f"{name!r} is not an HTTP method")
     return name.upper()
 
 
@@ -190,7 +190,7 @@ def _headers(headers: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
 
 def _header_value(name: str, value: Any, environment: Mapping[str, str]) -> str:
     if not isinstance(value, str) or not name or not all("!" <= one <= "~" and one != ":" for one in name):
-        raise ConfigurationError(f"{name!r} is no header; write NAME: VALUE")
+        raise ConfigurationError(f"{name!r} is not a header; write NAME: VALUE")
     try:
         full = Template(value).substitute(environment)
     except KeyError as missing:

@@ -114,7 +114,7 @@ class TargetClient:
         else:
             body = _tweaked(request.body)
         if body is None or body == request.body:
-            raise NotShown("it is not known how to change the body; give --changed-body")
+            raise NotShown("the suite cannot change this body itself; give --changed-body")
         return replace(request, body=body)
 
     def send(self, request: TargetRequest, *, other: bool = False) -> TargetResponse:

@@ -200,11 +200,11 @@ def simulate_collapse(seed: int = 7, *, runs: int = RUNS, progress: Progress = i
         [_plot("A spike of five seconds", spiked, SPIKE), _plot("A ramp up and down", ramped, None)],
         [
             SimulationFinding(
-                "after the spike, blind retries stay below half of what is offered",
+                "after the spike, blind retries stay below half of the offered load",
                 blind.settled(blind.good) < blind.settled(blind.offered) / 2,
             ),
             SimulationFinding(
-                "after the spike, retries on a budget return to at least 95 % of what is offered",
+                "after the spike, retries on a budget return to at least 95 % of the offered load",
                 budgeted.settled(budgeted.good) >= 0.95 * budgeted.settled(budgeted.offered),
             ),
             SimulationFinding("a budget adds at most 5 % of load", budgeted.load <= 1.05),

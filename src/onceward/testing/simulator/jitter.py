@@ -118,7 +118,5 @@ def _findings(most: int, average: dict[tuple[int, str], tuple[float, float]]) ->
         SimulationFinding(
             f"exponential back-off without jitter takes over 5 times as long at {most} clients", slowest > 5 * quick
         ),
-        SimulationFinding(
-            f"full jitter takes less time than equal jitter at {most} clients, and not more", quick < slower
-        ),
+        SimulationFinding(f"full jitter takes less time than equal jitter at {most} clients", quick < slower),
     ]

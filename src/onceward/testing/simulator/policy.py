@@ -216,7 +216,7 @@ def _findings(
             "a budget of 10 % never adds more than 15 % of load", found[0.75, "budget of 10 %"].load <= 1.15
         ),
         SimulationFinding(
-            "a budget per client loses its hold with 1,000 clients, and a shared one does not",
+            "a budget per client fails to limit 1,000 clients, and a shared budget limits them",
             crowd[0.5, 1000, False].load > 1.5 and crowd[0.5, 1000, True].load < 1.15,
         ),
     ]

@@ -40,7 +40,7 @@ class ReportPlot:
 
 @dataclass(frozen=True, slots=True)
 class SimulationFinding:
-    """A sentence about the figures, and whether they bear it out."""
+    """A sentence about the figures, and whether it holds."""
 
     sentence: str
     holds: bool
@@ -59,7 +59,7 @@ class SimulationReport:
 
     @property
     def holds(self) -> bool:
-        """Whether all findings are borne out."""
+        """Whether all findings hold."""
         return all(finding.holds for finding in self.findings)
 
     def document(self) -> dict[str, Any]:

@@ -262,7 +262,7 @@ def simulate_storm(seed: int = 1, *, progress: Progress = ignore_progress) -> Si
     blind, keyed, whole = (told[LADDER[number].name] for number in (0, 3, -1))
     return SimulationReport(
         "storm",
-        f"{AGENTS:,} agents, {' -> '.join(SERVICES)}; the payment service is away for 30 seconds",
+        f"{AGENTS:,} agents, {' -> '.join(SERVICES)}; the payment service is down for 30 seconds",
         seed,
         [_table(told)],
         [
@@ -271,12 +271,12 @@ def simulate_storm(seed: int = 1, *, progress: Progress = ignore_progress) -> Si
         ],
         [
             SimulationFinding("without remedies some service sees at least 5 times its usual load", blind.peak >= 5),
-            SimulationFinding("without remedies the outage does not end when it ends", blind.recovered is None),
+            SimulationFinding("without remedies the system does not recover after the outage", blind.recovered is None),
             SimulationFinding("without keys some cards are charged more than once", blind.doubled["payment"] > 0),
-            SimulationFinding("with keys none is", sum(keyed.doubled.values()) == 0),
-            SimulationFinding("with everything the load never reaches 1.5 times the usual", whole.peak < 1.5),
+            SimulationFinding("with keys nothing happens twice", sum(keyed.doubled.values()) == 0),
+            SimulationFinding("with all remedies the load never reaches 1.5 times the usual", whole.peak < 1.5),
             SimulationFinding(
-                "with everything, orders go through again within 10 seconds of the outage's end",
+                "with all remedies, orders go through again within 10 seconds of the outage's end",
                 whole.recovered is not None and whole.recovered <= 10,
             ),
         ],

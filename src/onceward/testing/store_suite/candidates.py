@@ -1,5 +1,5 @@
 """
-A store that is to be judged, with all that the suite has to be told about it.
+A store to judge, and what the suite needs to know about it.
 
     from onceward.testing.store_suite import Candidate
 
@@ -29,7 +29,7 @@ class NetworkLine(Protocol):
         """What to open in place of the store's own URL, so that everything goes over this line."""
 
     def cut(self) -> None:
-        """From now on nobody reaches the store; what is under way gets no answer."""
+        """From now on the store cannot be reached; calls that are under way get no answer."""
 
     def restore(self) -> None:
         """The store can be reached again."""
@@ -49,7 +49,7 @@ class Candidate:
     proxy (`tcp_line`), nor for a store on this machine (`StoreKind.local`), where nothing lies between.
     """
     no_line: str = ""
-    """Why the line cannot be cut. The tests of a server that is away are left out then, for this reason."""
+    """Why the line cannot be cut. The tests of an unreachable server are then skipped, for this reason."""
     connect: Callable[[str], Any] | None = None
     """
     For a store that joins callers' transactions in a way of its own: opens such a connection (one of DB-API 2) to the
@@ -80,6 +80,6 @@ def tcp_line(url: str, *, host: str | None = None, port: int | None = None) -> I
     user, at, _ = parts.netloc.rpartition("@")
     port = port or parts.port
     if port is None:
-        raise ValueError("which port? The URL has none")
+        raise ValueError("the URL has no port: give port=")
     with Proxy(port, host or parts.hostname or "127.0.0.1") as proxy:
         yield TcpLine(parts._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl(), proxy)

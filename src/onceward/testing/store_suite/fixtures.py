@@ -211,7 +211,7 @@ def purge_all(do: Do, store: Any) -> None:
     for _ in range(_PURGES_MAX):
         if not any(do(store.purge(_PURGE_LIMIT))):
             return
-    pytest.fail(f"{_PURGES_MAX} purges of {_PURGE_LIMIT} rows, and the store says that there are still more")
+    pytest.fail(f"{_PURGES_MAX} purges of {_PURGE_LIMIT} rows, and the store still reports more")
 
 
 def _open(place: StoreUnderTest, do: Do) -> Any:

@@ -34,8 +34,8 @@ _IN_FULL = {"memory://": "memory://{fresh}", "sqlite://": "sqlite:///{tmp}/store
 
 ONE_HANDLE = (
     "{} opens another, empty store at every call, so neither a second handle nor another process can be tried, and a "
-    "store that lets two of them win would pass; give the suite a Candidate(kind=..., url=...), or a URL. A store that "
-    "other processes cannot open says so: StoreKind(processes=False)"
+    "store that lets two callers win would pass. Give the suite a Candidate(kind=..., url=...), or a URL. If other "
+    "processes cannot open the store, say so: StoreKind(processes=False)"
 )
 
 
@@ -80,7 +80,7 @@ class StoreUnderTest(NamedTuple):
         else:
             store = self.source(self.colour, environment)  # type: ignore[arg-type]
         if store is None:
-            pytest.skip(f"{self.name} is not offered in the {self.colour} colour")
+            pytest.skip(f"{self.name} has no {self.colour} store")
         return store
 
     def opener(self) -> str:
@@ -89,14 +89,14 @@ class StoreUnderTest(NamedTuple):
             return ""
         opens: Any = self._opens()
         if opens is None:
-            pytest.skip(f"{self.name} is not offered in the {self.colour} colour")
+            pytest.skip(f"{self.name} has no {self.colour} store")
         owner = getattr(opens, "__self__", None)
         if isinstance(owner, type):  # A class method, which may be inherited: the class that it is called on is meant.
             name = f"{owner.__module__}:{owner.__qualname__}.{opens.__name__}"
         else:
             name = f"{opens.__module__}:{opens.__qualname__}"
         if "<" in name or name.startswith("__main__:"):
-            pytest.fail(f"{name} cannot be imported by another process: open the store by a function of a module")
+            pytest.fail(f"{name} cannot be imported by another process: open the store with a function of a module")
         return name
 
     def _opens(self) -> Any:
@@ -113,11 +113,11 @@ class StoreUnderTest(NamedTuple):
         elif candidate.no_line:
             pytest.skip(candidate.no_line)
         elif candidate.kind.local:
-            pytest.skip("the store is on this machine: nothing lies between")
+            pytest.skip("the store is on this machine: there is no connection to cut")
         elif urlsplit(candidate.url).port is None:
             pytest.fail(
-                f"{self.name} has no host and port to put a proxy in front of: say how its line is cut "
-                "(Candidate(line=...)), or why it cannot be (no_line=...)"
+                f"{self.name} has no host and port to put a proxy in front of: say how to cut its line "
+                "(Candidate(line=...)), or why that is impossible (no_line=...)"
             )
         else:
             with tcp_line(candidate.url) as line:

@@ -39,7 +39,7 @@ class TestWhatAStoreSays:
         """
         glance = capabilities_of(store if place.colour == "blocking" else store.handle).peek
         if glance is None:
-            pytest.skip("the store has no quick look")
+            pytest.skip("the store has no peek")
         held = do(store.put(row(scope), None)).record
         do(store.put(settled(held, result=b'"seen"'), held.version))
         for _ in range(2):

@@ -64,7 +64,7 @@ def _connected(place: StoreUnderTest, handle: Any) -> Any:
         return sqlite3.connect(handle.path)
     if joins is not None and not isinstance(joins, OwnTables):
         pytest.fail(
-            f"{place.name} says that it joins callers' transactions: let the suite have a connection to join, with "
+            f"{place.name} says that it joins callers' transactions: give the suite a connection to join, with "
             "Candidate(connect=...)"
         )
     return None

@@ -78,7 +78,7 @@ class TestAfterAPurge:
         The clock goes back by sixty days after the purge: the next fence is greater all the same.
         """
         if not clock.still:
-            pytest.skip("nobody here can set a server's clock back")
+            pytest.skip("a server's clock cannot be set back from here")
         fence = _claimed_and_purged(do, store, scope, clock)
         clock.environment.jump(timedelta(days=-60))
 

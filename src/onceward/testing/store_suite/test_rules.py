@@ -220,7 +220,7 @@ class TestHolders:
         It is told, and handed the winner's answer, which is what everybody gets from then on.
         """
         if not clock.still:
-            pytest.skip("a lease that lapses under a living holder takes a clock that can be moved")
+            pytest.skip("a lease that lapses under a living holder needs a clock that can be moved")
         # A gate with a clock of its own: it does not notice that time passes, and so does not renew.
         slow = gate(lease=10, guarantee="repeatable", environment=StillEnvironment(seed="slow"))
         quick = gate(guarantee="repeatable")

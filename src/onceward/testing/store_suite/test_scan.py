@@ -100,7 +100,7 @@ class TestScan:
         after, arriving = FIRST, 0
         while page := do(store.scan(after, 4, Selection(scope=scope))):
             met += [found.id for found in page]
-            assert after < page[-1].id, "a page must begin after the one before it"
+            assert after < page[-1].id, "a page must begin after the previous one"
             after = page[-1].id
             for _ in range(3 if arriving < 30 else 0):
                 do(store.put(row(scope, f"new{arriving}"), None))
@@ -115,7 +115,7 @@ class TestScan:
 def _pages(do: Do, store: Any, limit: int, selection: Selection) -> list[list[Record]]:
     pages, after = [], FIRST
     while page := do(store.scan(after, limit, selection)):
-        assert after < page[-1].id, "a page must begin after the one before it"
+        assert after < page[-1].id, "a page must begin after the previous one"
         pages.append(page)
         after = page[-1].id
     return pages

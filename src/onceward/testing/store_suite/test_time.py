@@ -188,7 +188,7 @@ class TestWhoseClockItIs:
 
 def _check_is_elsewhere(place: StoreUnderTest) -> None:
     if place.candidate.kind.local:
-        pytest.skip("the store is on this machine, whose clock is the store's")
+        pytest.skip("the store is on this machine, and uses its clock")
 
 
 class TestACallersClock:

@@ -20,7 +20,7 @@ LARGE_BYTES = 2 * 1024 * 1024
 @check(
     "json-same",
     sends="a request, and then its JSON with the members in another order and other whitespace",
-    must="it is the same request: the second response is the first's",
+    must="it is the same request: the second response is a replay",
 )
 def json_same(detector: ExecutionDetector) -> None:
     client = detector.client
@@ -91,8 +91,8 @@ def path_changed(detector: ExecutionDetector) -> None:
 
 @check(
     "large-body",
-    sends="a body of 2 MiB (whitespace inside the JSON) twice, and then another one under the same key",
-    must="the second response is the first's, and the other body is refused with the profile's status",
+    sends="a body of 2 MiB (whitespace inside the JSON) twice, and then another body under the same key",
+    must="the second response is a replay, and the other body is refused with the profile's status",
 )
 def large_body(detector: ExecutionDetector) -> None:
     client = detector.client
@@ -109,7 +109,7 @@ def large_body(detector: ExecutionDetector) -> None:
 def _members(request: TargetRequest) -> dict[str, Any]:
     members = body_members(request.body)
     if members is None:
-        raise NotShown("the body is no JSON object with members")
+        raise NotShown("the body is not a JSON object with members")
     return members
 
 

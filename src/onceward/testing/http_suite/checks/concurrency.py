@@ -68,7 +68,7 @@ class OverlapResult:
 
 @check(
     "crowd",
-    sends="8 duplicates at once (`--crowd`), each on a connection of its own; those told to wait retry",
+    sends="8 duplicates at once (`--crowd`), each on its own connection; those that are told to wait retry",
     must="one execution, and all get its response",
 )
 def crowd(detector: ExecutionDetector) -> None:
@@ -98,7 +98,7 @@ def crowd(detector: ExecutionDetector) -> None:
 @check(
     "in-flight",
     sends="a slow request, and its duplicate while it runs",
-    must="the duplicate gets the profile's status at once (`persql`: it waits for the first one's response)",
+    must="the duplicate gets the profile's status at once (`persql`: it waits for the first response)",
 )
 def in_flight(detector: ExecutionDetector) -> None:
     held = _held(detector)
@@ -147,12 +147,12 @@ def in_flight_advice(detector: ExecutionDetector) -> None:
 @check(
     "in-flight-changed",
     sends="a slow request, and another body under its key while it runs",
-    must="the other body is refused as another request, and not told to wait",
+    must="the other body is refused as a different request, and not told to wait",
 )
 def in_flight_changed(detector: ExecutionDetector) -> None:
     held = _held(detector)
     if held.changed is None:
-        raise NotShown("it is not known how to change the body; give --changed-body")
+        raise NotShown("the suite cannot change this body itself; give --changed-body")
     response = _must_be_answered(held.changed, "another body")
     if not response.succeeded:
         _must_have_met(held, held.changed)
@@ -163,8 +163,8 @@ def in_flight_changed(detector: ExecutionDetector) -> None:
 
 @check(
     "tenant-in-flight",
-    sends="a slow request, and another tenant's under the same key while it runs",
-    must="the other tenant's runs on its own",
+    sends="a slow request, and another tenant's request under the same key while it runs",
+    must="the other tenant's request runs on its own",
 )
 def tenant_in_flight(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
@@ -174,12 +174,13 @@ def tenant_in_flight(detector: ExecutionDetector) -> None:
         raise NotShown("the other tenant had no response" if met is None else f"the other tenant: {met.trouble}")
     response = require_admitted(detector, met.response)
     require(
-        detector.client.is_done(response), f"while one tenant's key is in flight, the other's was answered {response}"
+        detector.client.is_done(response),
+        f"while one tenant's key was in flight, the other tenant was answered {response}",
     )
     require(not detector.client.is_marked(response), "another tenant got a replay")
     if detector.blind is None:
         is_apart = detector.mark_of(response) != detector.mark_of(held.first)
-        require(is_apart, "another tenant got the first one's response")
+        require(is_apart, "another tenant got the first tenant's response")
     elif held.ran is None:
         raise NotShown(detector.blind)
     else:
@@ -257,7 +258,7 @@ def _must_have_learned(detector: ExecutionDetector, held: OverlapResult, respons
     require(detector.client.is_done(response), f"a duplicate that should wait was answered {response}")
     if detector.blind is None:
         is_same = detector.mark_of(response) == detector.mark_of(held.first)
-        require(is_same, "the duplicate ran as well, and did not get the first one's response")
+        require(is_same, "the duplicate ran as well, and did not get the first response")
     elif held.ran is None:
         raise NotShown(detector.blind)
     else:

@@ -17,8 +17,8 @@ from onceward.testing.http_suite.execution_detector import ExecutionDetector
 
 @check(
     "after-4xx",
-    sends="a request that is refused (4xx), twice under one key, and once more after it has been repaired",
-    must="the key is released: it runs each time, and succeeds when repaired (`stripe`: the refusal is replayed)",
+    sends="a request that is refused (4xx), twice under one key, and once more after a repair",
+    must="the key is free again: it runs each time, and succeeds after the repair (`stripe`: the refusal is replayed)",
 )
 def after_4xx(detector: ExecutionDetector) -> None:
     client = detector.client
@@ -48,7 +48,7 @@ def after_4xx(detector: ExecutionDetector) -> None:
 
 @check(
     "after-5xx",
-    sends="a request that breaks (5xx), twice under one key",
+    sends="a request that fails with a 5xx, twice under one key",
     must="it does not run again: 409 `in_doubt`, or the marked replay (`stripe`: the replay)",
 )
 def after_5xx(detector: ExecutionDetector) -> None:

@@ -35,7 +35,7 @@ def key_empty(detector: ExecutionDetector) -> None:
 
 @check(
     "key-characters",
-    sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a space",
+    sends="keys with a control character, a DEL, a tab, a non-ASCII byte and, where keys are not quoted, a space",
     must="each is refused with 400",
 )
 def key_characters(detector: ExecutionDetector) -> None:
@@ -44,8 +44,8 @@ def key_characters(detector: ExecutionDetector) -> None:
         ("a control character", b"\x01"),
         ("a DEL", b"\x7f"),
         ("a tab", b"\t"),
-        ("a byte beyond ASCII", b"\xe9"),
-        ("a blank", b" "),
+        ("a non-ASCII byte", b"\xe9"),
+        ("a space", b" "),
     ):
         if quote and odd == b" ":
             continue  # A blank may stand in a quoted string.
@@ -72,7 +72,7 @@ def key_longest(detector: ExecutionDetector) -> None:
 
 @check(
     "key-twice",
-    sends="two lines with the key's header: two keys, and one key twice",
+    sends="the key's header twice: with two keys, and with one key",
     must="both are refused with 400",
 )
 def key_twice(detector: ExecutionDetector) -> None:
@@ -85,7 +85,7 @@ def key_twice(detector: ExecutionDetector) -> None:
 @check(
     "key-quoted",
     sends="a request under a bare key, and under the same key in quotes",
-    must="they are one key: the second response is the first's (where keys must be quoted, a bare one may be refused)",
+    must="they are one key: the second response is a replay (where keys must be quoted, a bare key may be refused)",
 )
 def key_quoted(detector: ExecutionDetector) -> None:
     client = detector.client
@@ -108,7 +108,7 @@ def key_case(detector: ExecutionDetector) -> None:
 
 @check(
     "key-prefix",
-    sends="a request under two keys of the greatest length that differ only in the last character",
+    sends="a request under two keys of the maximum length that differ only in the last character",
     must="both run: keys are not shortened",
 )
 def key_prefix(detector: ExecutionDetector) -> None:

@@ -32,12 +32,16 @@ def _unfinished(members: dict[str, Any]) -> str:
 
 
 def _refused(name: str, what: str, spoil: Callable[[dict[str, Any]], str]) -> HttpCheck:
-    @check(name, sends=f"JSON with {what}, under a fresh key", must="it is refused with a 4xx: not run, and no 5xx")
+    @check(
+        name,
+        sends=f"JSON with {what}, under a fresh key",
+        must="it is refused with a 4xx: it does not run, and there is no 5xx",
+    )
     def run(detector: ExecutionDetector) -> None:
         request = detector.client.new_request()
         members = body_members(request.body)
         if members is None:
-            raise NotShown("the body is no JSON object with members")
+            raise NotShown("the body is not a JSON object with members")
         response = detector.client.send(replace(request, body=spoil(members).encode("ascii")))
         require(400 <= response.status < 500, f"JSON with {what} was answered {response}")
 

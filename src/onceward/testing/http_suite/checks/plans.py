@@ -28,7 +28,7 @@ def _has_plans(expected: Expectations) -> bool:
 @check(
     "plan-replay",
     sends="a step (`Plan-Key`, `Plan-Step`) twice",
-    must="it runs once; the second response is the first's and says `Plan-Replayed: true`, the first does not",
+    must="it runs once; the second response is a replay and says `Plan-Replayed: true`, the first does not",
     when=_has_plans,
 )
 def plan_replay(detector: ExecutionDetector) -> None:
@@ -83,7 +83,7 @@ def plan_and_key(detector: ExecutionDetector) -> None:
 
 @check(
     "plan-tenant",
-    sends="a step, and the same one by another tenant",
+    sends="a step, and the same step by another tenant",
     must="both run, and each gets its own response",
     when=_has_plans,
 )

@@ -113,7 +113,7 @@ def retention_published(detector: ExecutionDetector) -> None:
     path = detector.client.target.well_known
     response = detector.client.send(replace(detector.client.new_request(lines=()), method="GET", path=path, body=None))
     require(response.succeeded, f"{path} is answered {response}")
-    require(isinstance(response.json, dict), f"{path} is no JSON object")
+    require(isinstance(response.json, dict), f"{path} is not a JSON object")
     require(any(_is_retention(*member) for member in _all_members(response.json)), f"{path} does not say how long")
 
 

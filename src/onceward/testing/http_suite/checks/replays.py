@@ -67,9 +67,9 @@ def replay_marked(detector: ExecutionDetector) -> None:
     if detector.client.is_marked(again):
         return
     if not again.succeeded or tally.executions([first, again]) != 1:
-        raise NotShown(f"the second was answered {again} and is no replay")
+        raise NotShown(f"the second was answered {again} and is not a replay")
     value = again.header(marker)
-    require(False, f"a replay came without {marker}" if value is None else f"{marker} is {value!r} on a replay")
+    require(False, f"a replay has no {marker}" if value is None else f"{marker} is {value!r} on a replay")
 
 
 @check(
@@ -102,7 +102,7 @@ def answer_lost(detector: ExecutionDetector) -> None:
 
 @check(
     "cut-while-running",
-    sends="a slow request; the connection is reset while it runs, and the request is sent until it is answered",
+    sends="a slow request; the connection is reset while it runs, and the request is sent again until a response comes",
     must="it does not run again: the response is a replay, or says that the outcome is in doubt",
 )
 def cut_while_running(detector: ExecutionDetector) -> None:
@@ -143,7 +143,7 @@ def unkeyed(detector: ExecutionDetector) -> None:
 @check(
     "no-content",
     sends="a request whose response has no body, twice under one key",
-    must="both are answered 204, and the second is a replay",
+    must="both get 204, and the second is a replay",
 )
 def no_content(detector: ExecutionDetector) -> None:
     shape = require_template(detector.client.target.no_content, "--no-content", "a request that is answered 204")
@@ -162,8 +162,8 @@ def stream(detector: ExecutionDetector) -> None:
 
 @check(
     "safe-methods",
-    sends="GET, HEAD and OPTIONS without a key, and with a key that a request was made under",
-    must="they pass: the same status with and without the key, and no marker",
+    sends="GET, HEAD and OPTIONS without a key, and with a key that a request has used",
+    must="the key changes nothing: the same status with and without it, and no marker",
 )
 def safe_methods(detector: ExecutionDetector) -> None:
     client = detector.client
@@ -183,7 +183,7 @@ def _must_not_have_run_again(detector: ExecutionDetector, counted: int | None, *
     if counted is not None:
         require(counted == 1, f"it ran {counted} times")
     elif detector.marks:
-        require(marked, "the retry is no replay: it ran again")
+        require(marked, "the retry is not a replay: it ran again")
     else:
         raise NotShown("the target marks no replays, and the first response was not read; give --count-url")
 

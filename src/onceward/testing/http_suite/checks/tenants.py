@@ -31,7 +31,7 @@ ALWAYS_OTHER = frozenset({"date", "content-length", "age"})
 
 @check(
     "tenant-apart",
-    sends="a request, and then the same one under the same key by another tenant",
+    sends="a request, and then the same request under the same key by another tenant",
     must="both run, and each gets its own response",
 )
 def tenant_apart(detector: ExecutionDetector) -> None:
@@ -47,7 +47,7 @@ def tenant_apart(detector: ExecutionDetector) -> None:
 @check(
     "tenant-silent",
     sends="another tenant's requests under fresh keys, and under keys that the first tenant has used for another body",
-    must="the same status, the same header names, and no more time: nobody can find out that a key is taken",
+    must="the same status and header names, and no longer wait: nobody can find out that a key is taken",
 )
 def tenant_silent(detector: ExecutionDetector) -> None:
     require_other_tenant(detector)
