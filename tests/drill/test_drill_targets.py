@@ -207,7 +207,9 @@ class TestWhatCannotBeDrilled:
         """
         With the function's own parameters.
         """
-        with pytest.raises(ConfigurationError, match=r"cannot be called with these arguments .* Its signature is \(order\)"):
+        with pytest.raises(
+            ConfigurationError, match=r"cannot be called with these arguments .* Its signature is \(order\)"
+        ):
             drill(nursery, "plain", arguments=arguments)
 
 
