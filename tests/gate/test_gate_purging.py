@@ -67,6 +67,14 @@ class AsyncSlow(AsyncMemoryStore):
         await super().close()
 
 
+def heard(gate: Gate, key: str) -> Any:
+    """What a caller hears: the result, or the store's error if that gets through."""
+    try:
+        return gate.run(key, lambda: "done")
+    except OSError as error:
+        return error
+
+
 async def done() -> str:
     """What an awaiting gate runs."""
     return "done"
@@ -144,9 +152,14 @@ class TestBlocking:
         assert dropped() is None
         assert thread is None or not thread.is_alive()
 
-    def test_without_a_thread_the_purge_is_made_within_the_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.fault("a-purge-fails-into-the-call")
+    @pytest.mark.parametrize("trouble", [None, OSError("no purge today")], ids=["purges", "fails"])
+    def test_without_a_thread_the_purge_is_made_within_the_call(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception | None
+    ) -> None:
         """
-        A process that may start no more threads keeps its table in bounds all the same.
+        A process that may start no more threads keeps its table in bounds all the same; and if the purge fails, the
+        call does not.
         """
 
         def refuse(_: threading.Thread) -> None:
@@ -154,15 +167,17 @@ class TestBlocking:
 
         store = Slow()
         store.go_on.set()
+        store.trouble = trouble
         gate = Gate(store, scope="acme")
         with monkeypatch.context() as patched:
             patched.setattr(gate._renewer, "watch", lambda *_: None)
             patched.setattr(threading.Thread, "start", refuse)
-            for number in range(RUNS):
-                gate.run(f"k:{number}", lambda: "done")
+            answers = [heard(gate, f"k:{number}") for number in range(RUNS)]
         gate.close()
 
-        assert store.purged == [threading.current_thread().name]
+        assert answers == ["done"] * RUNS
+        assert store.purged == [threading.current_thread().name] * (trouble is None)
+        assert ("a purge failed" in caplog.text) is (trouble is not None)
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
     def test_a_forked_child_purges_by_itself_and_closes(self) -> None:

@@ -140,7 +140,6 @@ def test_atomic_runs_purge_now_and_then_outside_of_the_transaction(at: Callable[
     at(scenario)
 
 
-@pytest.mark.fault("a-purge-fails-into-the-transaction")
 def test_a_purge_that_fails_changes_nothing_for_the_caller(
     at: Callable[[Scenario], None], caplog: pytest.LogCaptureFixture
 ) -> None:

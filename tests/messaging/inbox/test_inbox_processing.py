@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -188,10 +189,12 @@ class TestFailing:
         found = []
         for retries in range(3):
             counts = inbox.drain()
-            found.append({name for name, count in counts.items() if count})
+            found.append({name: count for name, count in counts.items() if count})
             world.pass_time(BACKOFF.ceiling(retries))
 
-        assert found == [{"retried"}, {"retried"}, {"done"}]
+        if world.kind != "postgres":  # A server's clock does not wait for a busy machine: two may come in one drain.
+            assert found == [{"retried": 1}, {"retried": 1}, {"done": 1}]
+        assert sum(map(Counter, found), Counter()) == {"retried": 2, "done": 1}
         assert [event.attempt for event in recorder.seen] == [1, 2, 3]
         with gate_of(world) as gate:
             assert gate.dead_letters().list() == ()
@@ -292,9 +295,11 @@ class TestFailing:
         for name in ("pac", "marks"):
             inbox.receive(name, *world.signed("e-1"))
 
-        assert inbox.drain()["retried"] == 2
+        counts = Counter(inbox.drain())
         world.pass_time(1)
-        assert inbox.drain()["done"] == 2
+        counts.update(inbox.drain())  # On a busy machine the first one outlasts a pause by the server's clock.
+
+        assert (counts["retried"], counts["done"]) == (2, 2)
         assert (len(recorder.seen), effects) == (2, [2])
 
     def test_an_event_that_kills_its_worker_every_time_is_given_up(self, world: World, kind: str) -> None:
