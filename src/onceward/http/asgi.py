@@ -128,9 +128,9 @@ class IdempotencyMiddleware:
     async def _serve(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a keyed request, from its body to its response."""
         connection = _AsgiConnection(self.app, scope, receive, send)
-        exchange = connection.exchange = PushExchange(self._admission, admitted, connection)
+        exchange = connection.exchange = PushExchange(self._admission, admitted)
         try:
-            reply = await exchange.prepare()
+            reply = await exchange.prepare(connection)
             if exchange.passes:
                 await self.app(scope, receive, send)
                 return
@@ -245,7 +245,7 @@ class _AsgiConnection:
         if scope.get("state") is None:
             scope["state"] = {}
         scope["state"][OPERATION] = operation
-        scope["state"][RENDERED] = self.exchange.rendered
+        scope["state"][RENDERED] = self.exchange.recorder.rendered
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 

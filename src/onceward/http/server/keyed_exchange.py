@@ -44,22 +44,25 @@ class KeyedExchange(HandlerRun):
     _gate: Gate | None = None
     _request = b""
 
-    def __init__(
-        self, admission: RequestAdmission[Gate], admitted: AdmittedRequest, connection: ServerConnection
-    ) -> None:
+    def __init__(self, admission: RequestAdmission[Gate], admitted: AdmittedRequest) -> None:
         self.admission, self.admitted, self.profile = admission, admitted, admitted.profile
-        self.body, self._connection = BodyBuffer(admitted.profile), connection
+        self.body = BodyBuffer(admitted.profile)
 
-    def prepare(self) -> Reply | None:
-        """Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed."""
+    def prepare(self, connection: ServerConnection) -> Reply | None:
+        """
+        Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed.
+
+        The connection knows its exchange and is not known to it: so both are gone with the request, and no garbage
+        collector has to look for them.
+        """
         goes_on, scope_of = False, self.admission.scope_of
         try:
-            caller = scope_of if isinstance(scope_of, str) else self._caller_scope(scope_of)
+            caller = scope_of if isinstance(scope_of, str) else self._caller_scope(connection, scope_of)
             self._gate = self.admission.gate_for(caller, self.profile)
             if self._gate is None:
                 self.passes = True
                 return None
-            self._connection.load_body(self.admitted, self.body)
+            connection.load_body(self.admitted, self.body)
             read = self.admitted.fingerprint
             self._request = read.digest()
             goes_on = True
@@ -70,12 +73,12 @@ class KeyedExchange(HandlerRun):
                 self.body.close()
         return None
 
-    def _caller_scope(self, scope_of: Callable[[IncomingRequest], Any]) -> object:
+    def _caller_scope(self, connection: ServerConnection, scope_of: Callable[[IncomingRequest], Any]) -> object:
         """Who is calling, as the scope function says; `ScopeMissing` if it raises."""
         try:
-            return self._connection.call_scope(scope_of, self.admitted.incoming)
+            return connection.call_scope(scope_of, self.admitted.incoming)
         except Exception as error:
-            raise scope_function_failed(error, self._connection.scope_label) from error
+            raise scope_function_failed(error, connection.scope_label) from error
 
     def close(self) -> None:
         """Close the body's temporary file."""

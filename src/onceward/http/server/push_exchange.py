@@ -33,6 +33,8 @@ class PushExchange(AsyncKeyedExchange):
             raised = error
         else:
             return self.response_for_outcome(outcome)
+        finally:
+            del self._work  # It knows us: a connection's own.
         return self.response_for_error(raised)
 
     def _call_gate(self) -> Awaitable[Outcome[Any]]:
