@@ -95,7 +95,8 @@ def unpack_reply(data: bytes) -> Reply:
     head = data[:end]
     # A long head is seldom a common one, and would only be memory held.
     status, headers = _known_head(head) if end <= HEAD_BYTES_REMEMBERED else _read_head(head)
-    return Reply(status, headers, data[end:])
+    reply: Reply = tuple.__new__(Reply, (status, headers, data[end:]))
+    return reply
 
 
 def _read_head(head: bytes) -> tuple[int, Headers]:

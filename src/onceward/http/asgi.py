@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Operation
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.server.app_routes import find_app_routes
@@ -346,7 +347,8 @@ def _request_from_scope(scope: Scope) -> IncomingRequest:
     raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
     method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
-    return IncomingRequest(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    sent = (method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    return new_tuple(IncomingRequest, sent)  # type: ignore[no-any-return]
 
 
 async def _send_response(reply: Reply, scope: Scope, send: Send) -> None:

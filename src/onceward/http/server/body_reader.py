@@ -61,7 +61,8 @@ async def receive_body(
     if first.is_done and not first.value.get("more_body", False):
         piece = _chunk_of(first.value)
         if len(piece) <= HEAVY_BYTES:  # All of it is there, as most bodies are: no timer for that.
-            _take(piece, admitted, body)
+            admitted.fingerprint.feed(piece)
+            body.write(piece)
             return
     seconds = admitted.profile.upload_seconds_max
     try:

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Operation, Outcome
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
@@ -181,8 +182,8 @@ class RequestAdmission(Generic[G]):
         fingerprint = RequestFingerprint(method, path, incoming.query, headers, chosen, single)
         length = incoming.content_length if single is None else _as_length(single.get(b"content-length"))
         name = f"{method} {treatment.name or _shown(path)}"[:200]
-        options, terms = treatment.options, treatment.terms
-        return AdmittedRequest(incoming, identity, chosen, name, options, terms, fingerprint, length)
+        admitted = (incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint, length)
+        return new_tuple(AdmittedRequest, admitted)  # type: ignore[no-any-return]
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":

@@ -84,23 +84,30 @@ class RequestFingerprint:
         if self._digest is not None:
             raise RequestInvalid("this request is complete; nothing can follow it")
         self.size += len(piece)
-        if self._hasher is None:
-            if self._only is None and self.size <= self._way.held_max:
-                self._only = bytes(piece)  # Bytes are not copied.
-                return
-            self._hasher = _hasher_for(self._way)
-            self._hasher.feed(self._only or b"")
-            self._only = None
-        self._hasher.feed(piece)
+        if self._only is None and self._hasher is None and self.size <= self._way.held_max:
+            self._only = bytes(piece)  # Bytes are not copied.
+        else:
+            (self._hasher or self._begin_hashing()).feed(piece)
 
     def digest(self) -> bytes:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
         if self._digest is None:
-            hasher, body = self._hasher, self._only or b""
-            form = _digest_whole(self._way, body) if hasher is None else hasher.digest()
-            self._digest = sha256(self._beginning + form).digest()
+            hasher, way = self._hasher, self._way
+            if hasher is None and way.form is not None:
+                body = _digest_form(way, way.form, self._only or b"")
+            else:
+                body = (hasher or self._begin_hashing()).digest()
+            self._digest = sha256(self._beginning + body).digest()
             self._hasher = self._only = None  # While it waits for another request, the body is not held twice.
         return self._digest
+
+    def _begin_hashing(self) -> BodyHasher:
+        """Hash piece by piece from now on: there are several, or it is long, or it has no other form."""
+        hasher = self._hasher = _hasher_for(self._way)
+        if self._only is not None:
+            hasher.feed(self._only)
+            self._only = None
+        return hasher
 
 
 @lru_cache(maxsize=64)
@@ -158,15 +165,6 @@ def _comparison_of(
 
 
 _remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_comparison_of)
-
-
-def _digest_whole(way: _Comparison, body: bytes) -> bytes:
-    """Of a body that has come in one piece."""
-    if way.form is not None:
-        return _digest_form(way, way.form, body)
-    hasher = _hasher_for(way)
-    hasher.feed(body)
-    return hasher.digest()
 
 
 def _digest_form(way: _Comparison, form_of: CanonicalForm, body: bytes) -> bytes:
