@@ -224,7 +224,8 @@ class _AsgiConnection:
             if self.exchange.recorder.complete or not self._is_disconnect(error):
                 raise
         finally:
-            self._let_disconnect()
+            if not self._may_disconnect:
+                self._let_disconnect()
         if self.exchange.recorder.complete:
             return CLEAN_REPORT
         if not self._handler_knows:

@@ -93,7 +93,7 @@ class HandlerRun:
             return self._raise_in_gate(ClientLeft("its client left before the end of its response"))
         if raised is None and result.status >= 500 and (committed or commits):
             raised = CommittedResponse(result)
-        if _is_error_page_of(raised) and result.status >= 500:
+        if result.status >= 500 and _is_error_page_of(raised):
             if remembers(self.profile, result.status):
                 return self._remembered(raised)
             if raised is not None and self.profile.transactional and has_settled(self.operation):
