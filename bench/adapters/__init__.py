@@ -100,6 +100,9 @@ HTTP = {
     "raw-sqlite": Known("by hand, raw group commit on SQLite", "bench.adapters.http_raw:sqlite", REQUESTS),
     "raw-postgres": Known("by hand, batches on PostgreSQL", "bench.adapters.http_raw:postgres", REQUESTS),
     "raw-redis": Known("by hand, pipelines on Redis", "bench.adapters.http_raw:redis", REQUESTS),
+    "rules-sqlite": Known(
+        "by hand, our rules in one function, SQLite", "bench.adapters.http_rules:sqlite", ("replay_http",)
+    ),
     "ours-memory": Known("onceward, memory", "bench.adapters.http_ours:ours", REQUESTS),
     "ours-sqlite": Known("onceward, SQLite", "bench.adapters.http_ours:ours", REQUESTS),
     "ours-postgres": Known("onceward, PostgreSQL", "bench.adapters.http_ours:ours", REQUESTS),
@@ -141,4 +144,6 @@ HTTP_NOTES = (
     "PostgreSQL: fsync and synchronous_commit on. Redis: append-only file, appendfsync always. SQLite: synchronous "
     "FULL. So every claim and every answer is on the disk before the client has it, for ours and for peers.",
     "asgi-idempotency-header does not compare requests, keeps no headers, and has no lease.",
+    "By hand, raw: compares no requests. By hand, our rules: the same id, fingerprint and record as ours, in one "
+    "function that knows nothing but a plain replay of JSON; the limit of a replay on SQLite.",
 )

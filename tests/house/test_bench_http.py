@@ -49,7 +49,13 @@ def _importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 
 @pytest.mark.parametrize(
-    "place", ["bench.http_app:bare", "bench.adapters.http_ours:ours", "bench.adapters.http_raw:sqlite"]
+    "place",
+    [
+        "bench.http_app:bare",
+        "bench.adapters.http_ours:ours",
+        "bench.adapters.http_raw:sqlite",
+        "bench.adapters.http_rules:sqlite",
+    ],
 )
 def test_requests_are_counted(place: str, tmp_path: Path) -> None:
     """
@@ -57,7 +63,9 @@ def test_requests_are_counted(place: str, tmp_path: Path) -> None:
     """
     from bench.interleave import Worker
 
-    worker = Worker("http", sys.executable, "bench.http_slices:HttpSlices", tmp_path, place, "shared", "memory://")
+    worker = Worker(
+        "http", sys.executable, "bench.http_slices:HttpSlices", tmp_path, place, "shared", "sqlite:///{folder}/kept.db"
+    )
     try:
         slices = [worker.ask(f"slice {case} 1") for case in ("fresh_http", "replay_http")]
         counted = worker.ask("count replay_http 50")

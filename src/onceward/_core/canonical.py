@@ -35,7 +35,7 @@ replacements over the bytes. Whenever it is not sure, it hands over to the plain
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -85,6 +85,8 @@ _MAYBE_FLOAT = re.compile(rb"[0-9][.eE]")
 # More than there can be floats in any request.
 _CLOSER = 1 << 60
 _TO_COMMAS = bytes.maketrans(b"[:", b",,")
+# Base64 as URLs have it.
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def canonical(value: object) -> bytes:
@@ -97,7 +99,7 @@ def canonical(value: object) -> bytes:
     if _dumps is None:
         return canonical_pure(value)
     if type(value) is bytes:
-        return b'"' + urlsafe_b64encode(value).rstrip(b"=") + b'"'
+        return b'"' + b2a_base64(value, newline=False).translate(_URL_SAFE, b"=") + b'"'
     try:
         wholes = _survey(value, DEPTH_MAX - 1) if type(value) is dict else _survey((value,), DEPTH_MAX)
         raw = _dumps(value, _converted, _OPTIONS)

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
-from onceward._core.reply import Reply, is_valid_reply, pack_reply, unpack_reply
+from onceward._core.reply import Reply, pack_reply, unpack_reply
 from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
 
 JSON = "json/1"
@@ -74,9 +74,10 @@ def encode(value: object) -> Encoded:
     if type(value) is bytes:
         return Encoded(BYTES, value)
     if type(value) is Reply:
-        if not is_valid_reply(value):
-            raise NotEncodable("result: this HTTP response has an invalid status, header or body")
-        return Encoded(HTTP, pack_reply(value))
+        try:
+            return Encoded(HTTP, pack_reply(value))
+        except ResultInvalid as error:
+            raise NotEncodable(f"result: {error}") from None
     try:
         if _is_plain(value, NESTING_MAX):
             text = json_text(value)

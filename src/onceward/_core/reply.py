@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONEncoder, dumps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.errors import ResultInvalid
 from onceward._core.strict_json import parse_json
@@ -29,11 +29,14 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+
 class Reply(NamedTuple):
     """An HTTP answer: what a keyed request is remembered by."""
 
     status: int
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     """Names in lower case, values as text in Latin-1, in the order in which they are sent."""
     body: bytes = b""
 
@@ -54,22 +57,36 @@ class Reply(NamedTuple):
         return next((value for found, value in self.headers if found == name), None)
 
 
-def is_valid_reply(reply: Reply) -> bool:
-    """Whether this can be stored and sent: a status, headers that are headers, and bytes."""
-    try:
-        return (
-            type(reply.status) is int
-            and 100 <= reply.status <= 999
-            and type(reply.body) is bytes
-            and all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in reply.headers)
-        )
-    except (TypeError, ValueError):
-        return False
-
-
 def pack_reply(reply: Reply) -> bytes:
-    """The stored form of a sound one."""
-    return _ENCODER.encode((reply.status, reply.headers)).encode() + b"\n" + reply.body
+    """The stored form; `ResultInvalid` unless it is a status, headers that are headers, and bytes."""
+    status, headers, body = reply
+    if type(status) is not int or type(body) is not bytes:
+        raise ResultInvalid(_UNSOUND)
+    try:
+        head = _packed_heads.get((status, headers))
+    except TypeError:
+        head = None  # Headers in lists are headers, too.
+    return (_pack_head(status, headers) if head is None else head) + body
+
+
+def _pack_head(status: int, headers: Headers) -> bytes:
+    try:
+        if not (
+            100 <= status <= 999 and all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers)
+        ):
+            raise ResultInvalid(_UNSOUND)
+    except (TypeError, ValueError):
+        raise ResultInvalid(_UNSOUND) from None
+    head = _ENCODER.encode((status, headers)).encode() + b"\n"
+    if len(head) <= HEAD_BYTES_REMEMBERED and type(headers) is tuple and all(type(one) is tuple for one in headers):
+        if len(_packed_heads) >= HEADS_REMEMBERED:
+            _packed_heads.clear()
+        _packed_heads[status, headers] = head
+    return head
+
+
+_packed_heads: dict[tuple[int, Headers], bytes] = {}
+_UNSOUND = "this HTTP response has an invalid status, header or body"
 
 
 def unpack_reply(data: bytes) -> Reply:
@@ -78,10 +95,11 @@ def unpack_reply(data: bytes) -> Reply:
     head = data[:end]
     # A long head is seldom a common one, and would only be memory held.
     status, headers = _known_head(head) if end <= HEAD_BYTES_REMEMBERED else _read_head(head)
-    return Reply(status, headers, data[end:])
+    reply: Reply = tuple.__new__(Reply, (status, headers, data[end:]))
+    return reply
 
 
-def _read_head(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
+def _read_head(head: bytes) -> tuple[int, Headers]:
     try:
         found = parse_json(head)
     except Exception as error:

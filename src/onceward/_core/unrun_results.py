@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from onceward._core.errors import ConfigurationError, NothingHappened
 from onceward._core.flow import Raised, Returned
+from onceward._core.reply import Reply
 
-DATA: Final = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None)))
+DATA: Final = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None), Reply))
 """Types of results that are never such work: to ask takes longer than to know."""
 
 

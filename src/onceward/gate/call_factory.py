@@ -302,6 +302,29 @@ class CallFactory:
         name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
         return self._prepared(name, fingerprint, call, operation, convention, terms)
 
+    def prepare_known(
+        self,
+        key: str,
+        invoke: Invoke,
+        request: Any,
+        operation: str,
+        terms: Terms,
+        probe: Callable[..., Any] | None,
+        *,
+        awaits: bool,
+    ) -> PreparedCall | Outcome[Any]:
+        """The same for a function of our own: it takes the operation, marks nothing, and need not be looked at."""
+        if probe is not None:
+            check_runnable(probe, awaits=awaits)
+            check_probe(terms, probe)
+        stored = self.stored_key(key)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        outcome = self._replayed(id, fingerprint, operation, None)
+        if outcome is not None:
+            return outcome
+        name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
+        return PreparedCall(self._request(name, fingerprint, terms, operation, probes=probe is not None), invoke, probe)
+
     def _prepared(
         self,
         name: RecordName,

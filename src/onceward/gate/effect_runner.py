@@ -290,7 +290,7 @@ class AsyncEffectRunner:
 
     async def _to_end(self, begun: Awaitable[T]) -> T:
         """Await something outside of a flow, to the end: a cancellation that comes meanwhile is kept."""
-        work = self._work = asyncio.ensure_future(begun)
+        work = self._work = begun if isinstance(begun, asyncio.Future) else asyncio.ensure_future(begun)
         if work.done():
             at_once: T = work.result()
             return at_once

@@ -28,7 +28,7 @@ from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import AfterCommit, Flow, Raised, Returned
-from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
 from onceward._core.sealing import Seal, make_sealer
@@ -180,6 +180,22 @@ class Gate:
         if isinstance(prepared, Outcome):
             return prepared
         return self.operate(prepared)
+
+    def prepare_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[[Operation], Any],
+        *,
+        request: Any,
+        name: str,
+        probe: Callable[..., Any] | None = None,
+    ) -> PreparedCall | Outcome[Any]:
+        """
+        The stored outcome, if a quick look finds it; otherwise a call for `operate` or `held`. For adapters whose
+        function is always the same, and takes the operation.
+        """
+        return self._call_factory.prepare_known(key, fn, request, name, terms, probe, awaits=False)
 
     def hold(
         self,

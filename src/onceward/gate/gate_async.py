@@ -29,7 +29,7 @@ from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import AfterCommit, Flow, Raised, Returned
-from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record
 from onceward._core.sealing import Seal, make_sealer
@@ -182,6 +182,22 @@ class AsyncGate:
         if isinstance(prepared, Outcome):
             return prepared
         return await self.operate(prepared)
+
+    def prepare_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[[Operation], Any],
+        *,
+        request: Any,
+        name: str,
+        probe: Callable[..., Any] | None = None,
+    ) -> PreparedCall | Outcome[Any]:
+        """
+        The stored outcome, if a quick look finds it; otherwise a call for `operate` or `held`. For adapters whose
+        function is always the same, and takes the operation.
+        """
+        return self._call_factory.prepare_known(key, fn, request, name, terms, probe, awaits=AWAITS)
 
     async def hold(
         self,

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, TypeAlias, Unpack
 from urllib.parse import quote
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Operation
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.server.app_routes import find_app_routes
@@ -38,7 +39,7 @@ from onceward.http.server.request_admission import (
     RequestAdmission,
     ScopeOrFunction,
 )
-from onceward.http.server.responses import headers_and_body
+from onceward.http.server.responses import raw_headers_and_body
 from onceward.http.server.routes import Route
 from onceward.http.server.unknown_caller import SCOPE_LABEL
 
@@ -128,9 +129,9 @@ class IdempotencyMiddleware:
     async def _serve(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a keyed request, from its body to its response."""
         connection = _AsgiConnection(self.app, scope, receive, send)
-        exchange = connection.exchange = PushExchange(self._admission, admitted, connection)
+        exchange = connection.exchange = PushExchange(self._admission, admitted)
         try:
-            reply = await exchange.prepare()
+            reply = await exchange.prepare(connection)
             if exchange.passes:
                 await self.app(scope, receive, send)
                 return
@@ -140,12 +141,14 @@ class IdempotencyMiddleware:
                 await connection.finish(exchange.handler_response())
             else:
                 await _send_response(reply, scope, send)
-            await connection.until_returned()
+            if connection.task is not None:
+                await connection.task  # The handler may return after its response.
         except ClientDisconnected:
             return
         finally:
-            connection.abandon()
-            exchange.close()
+            if connection.task is not None:
+                connection.task.cancel()  # Nobody waits for it any more.
+            exchange.body.close()
 
 
 class _AsgiConnection:
@@ -155,7 +158,12 @@ class _AsgiConnection:
     exchange: PushExchange
     _start: Message | None = None
     _as_it_came: Scope | None = None
-    _task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
+    """The handler, if it may go on after its response."""
+    _may_disconnect = False
+    """Whether the handler may learn that the connection has ended: its response is complete, or cannot be stored."""
+    _waiting: asyncio.Event | None = None
+    """For that, if the handler waits for it: most never ask."""
     _response_complete: asyncio.Event | None = None
     """Set when the response is complete, if somebody waits for that and not for the handler."""
     _left: OSError | None = None
@@ -171,11 +179,11 @@ class _AsgiConnection:
     async def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
         found = scope_of(incoming)
-        return await found if inspect.isawaitable(found) else found
+        return found if type(found) is str or not inspect.isawaitable(found) else await found
 
-    async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> Coroutine[Any, Any, None]:
         """Receive the whole body."""
-        await receive_body(admitted, body, self._receive)
+        return receive_body(admitted, body, self._receive)
 
     async def _replay_request(self) -> Message:
         """The handler's `receive`: the body; then it waits until the response is complete."""
@@ -187,7 +195,9 @@ class _AsgiConnection:
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
         # If the client leaves, the handler goes on: its response is stored for the client's retry. It learns that the
         # client has left only if the response is too long to be stored: nobody would see its end.
-        await self._may_disconnect.wait()
+        if not self._may_disconnect:
+            self._waiting = self._waiting or asyncio.Event()
+            await self._waiting.wait()
         if self.exchange.recorder.complete:
             return {"type": "http.disconnect"}
         message = {"type": "http.disconnect"} if self._left is not None else await self._receive()
@@ -203,7 +213,7 @@ class _AsgiConnection:
             self._begin_again(self._as_it_came)
         elif terms.retry is not None:
             self._as_it_came = {**self._scope, "state": dict(self._scope.get("state") or {})}
-        self._may_disconnect = asyncio.Event()
+        self._may_disconnect, self._waiting = False, None
         self._hand_over(operation)
         try:
             if profile.answer_first and not profile.transactional:  # A transactional handler must return: it commits.
@@ -214,12 +224,18 @@ class _AsgiConnection:
             if self.exchange.recorder.complete or not self._is_disconnect(error):
                 raise
         finally:
-            self._may_disconnect.set()
+            if not self._may_disconnect:
+                self._let_disconnect()
         if self.exchange.recorder.complete:
             return CLEAN_REPORT
         if not self._handler_knows:
             raise RuntimeError("the handler returned without completing its response")
         return CLEAN_REPORT._replace(left=True)
+
+    def _let_disconnect(self) -> None:
+        self._may_disconnect = True
+        if self._waiting is not None:
+            self._waiting.set()
 
     def _is_disconnect(self, error: BaseException | None) -> bool:
         """Whether a handler raised because its client has left: frameworks raise errors of their own from that."""
@@ -245,32 +261,22 @@ class _AsgiConnection:
         if scope.get("state") is None:
             scope["state"] = {}
         scope["state"][OPERATION] = operation
-        scope["state"][RENDERED] = self.exchange.rendered
+        scope["state"][RENDERED] = self.exchange.recorder.rendered
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 
     async def _until_response_complete(self) -> None:
         """Run the handler until its response is complete; it may go on after that."""
         complete = self._response_complete = asyncio.Event()
-        self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_response))
-        self._task.add_done_callback(lambda _: complete.set())
+        task = self.task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_response))
+        task.add_done_callback(lambda _: complete.set())
         try:
             await complete.wait()
         except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            task.cancel()
+            await asyncio.wait({task})
         if not self.exchange.recorder.complete:
-            await self._task  # Raises what the handler raised; it may also have ignored its cancellation.
-
-    async def until_returned(self) -> None:
-        """Wait until the handler returns, which may be after its response."""
-        if self._task is not None:
-            await self._task
-
-    def abandon(self) -> None:
-        """Cancel the handler: nobody waits for it any more."""
-        if self._task is not None:
-            self._task.cancel()
+            await task  # Raises what the handler raised; it may also have ignored its cancellation.
 
     # --- the response ---
 
@@ -291,7 +297,7 @@ class _AsgiConnection:
             more = message.get("more_body", False)
             piece = recorder.feed(message.get("body", b""), more=more)
             if not more:
-                self._may_disconnect.set()
+                self._let_disconnect()
                 if self._response_complete is not None:
                     self._response_complete.set()
             elif recorder.passing:
@@ -301,7 +307,7 @@ class _AsgiConnection:
     def _report_disconnect(self) -> None:
         """If the response is too long to be stored: let the handler learn that its client has left."""
         if not self.exchange.recorder.keeps:
-            self._may_disconnect.set()
+            self._let_disconnect()
             if self._left is not None:
                 self._handler_knows = True
                 raise self._left
@@ -342,13 +348,13 @@ def _request_from_scope(scope: Scope) -> IncomingRequest:
     raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
     method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
-    return IncomingRequest(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    sent = (method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    return new_tuple(IncomingRequest, sent)  # type: ignore[no-any-return]
 
 
 async def _send_response(reply: Reply, scope: Scope, send: Send) -> None:
     """Send a whole response."""
-    given, body = headers_and_body(reply)
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
+    headers, body = raw_headers_and_body(reply)
     if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

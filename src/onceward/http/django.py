@@ -120,8 +120,8 @@ class IdempotencyMiddleware:
 
     def _serve_blocking(self, request: Any, admission: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
         connection = _DjangoConnection(request, self._settings.now)
-        exchange = connection.exchange = PullExchange(admission, admitted, connection)
-        reply = exchange.prepare()
+        exchange = connection.exchange = PullExchange(admission, admitted)
+        reply = exchange.prepare(connection)
         if exchange.passes:
             return self._get_response(request)
         if reply is None:
@@ -142,8 +142,8 @@ class IdempotencyMiddleware:
         self, request: Any, admission: RequestAdmission[AsyncGate], admitted: AdmittedRequest
     ) -> Any:
         connection = DjangoViewTask(self._get_response, request, _handler_report, self._settings.now)
-        exchange = connection.exchange = PushExchange(admission, admitted, connection)
-        reply = await exchange.prepare()
+        exchange = connection.exchange = PushExchange(admission, admitted)
+        reply = await exchange.prepare(connection)
         if exchange.passes:
             return await self._get_response(request)
         return await connection.serve() if reply is None else django_response(reply)

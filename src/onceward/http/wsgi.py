@@ -97,8 +97,8 @@ class IdempotencyMiddleware:
     def _serve(self, admitted: AdmittedRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a keyed request, from its body to its response."""
         connection = _WsgiConnection(environ, start_response, self._now)
-        exchange = connection.exchange = PullExchange(self._admission, admitted, connection)
-        reply = exchange.prepare()
+        exchange = connection.exchange = PullExchange(self._admission, admitted)
+        reply = exchange.prepare(connection)
         if exchange.passes:
             return self.app(environ, start_response)
         if reply is None:

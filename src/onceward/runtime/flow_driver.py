@@ -254,7 +254,7 @@ async def arun(
 
 async def await_to_end(work: Awaitable[Any], kept: PendingCancellation) -> Any:
     """Await `work` to its end, whoever cancels us meanwhile; the cancellation is kept, also if the work fails."""
-    future: asyncio.Future[Any] = asyncio.ensure_future(work)
+    future: asyncio.Future[Any] = work if isinstance(work, asyncio.Future) else asyncio.ensure_future(work)
     while not future.done():
         try:
             await (future if isinstance(future, UncancellableFuture) else asyncio.shield(future))

@@ -25,6 +25,8 @@ class BodyBuffer:
         self._held: bytes | bytearray = b""
         self._file: IO[bytes] | None = None
         self._given = False
+        self.on_disk = False
+        """Whether reading and writing go to a file."""
         self.size = 0
 
     def expect(self, length: int | None) -> None:
@@ -38,7 +40,7 @@ class BodyBuffer:
         if self.size > self._max:
             raise self._too_large()
         if self._file is None and self.size > self._memory_max:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+            self._file, self.on_disk = tempfile.TemporaryFile(), True  # noqa: SIM115 - closed by `close`
             self._file.write(self._held)
             self._held = b""
         if self._file is not None:
@@ -49,27 +51,25 @@ class BodyBuffer:
             self._held = self._held if type(self._held) is bytearray else bytearray(self._held)
             self._held += piece
 
-    @property
-    def on_disk(self) -> bool:
-        """Whether reading and writing go to a file."""
-        return self._file is not None
-
     def rewind(self) -> None:
-        """Go back to the beginning, to read it for the first time or again."""
+        """Go back to the beginning, to read it again."""
         self._given = False
-        if self._file is not None:
-            self._file.seek(0)
 
     def read(self) -> bytes:
         """The next piece; empty at the end."""
-        if self._file is not None:
-            return self._file.read(CHUNK_BYTES)
         given, self._given = self._given, True
-        return b"" if given else bytes(self._held)
+        if self._file is None:
+            return b"" if given else bytes(self._held)
+        if not given:
+            self._file.seek(0)
+        return self._file.read(CHUNK_BYTES)
 
     def whole(self) -> IO[bytes] | bytes:
-        """The body as bytes or, if it is long, as a file."""
-        return bytes(self._held) if self._file is None else self._file
+        """The body as bytes or, if it is long, as a file that stands at its beginning."""
+        if self._file is None:
+            return bytes(self._held)
+        self._file.seek(0)
+        return self._file
 
     def close(self) -> None:
         """Close the temporary file."""

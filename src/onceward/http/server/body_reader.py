@@ -46,7 +46,6 @@ def read_body(
         raise RequestInvalid(
             f"the body ended after {body.size} of the {length} bytes announced by Content-Length; nothing was run"
         )
-    body.rewind()
 
 
 class ClientDisconnected(Exception):
@@ -62,8 +61,8 @@ async def receive_body(
     if first.is_done and not first.value.get("more_body", False):
         piece = _chunk_of(first.value)
         if len(piece) <= HEAVY_BYTES:  # All of it is there, as most bodies are: no timer for that.
-            _take(piece, admitted, body)
-            body.rewind()
+            admitted.fingerprint.feed(piece)
+            body.write(piece)
             return
     seconds = admitted.profile.upload_seconds_max
     try:
@@ -79,7 +78,6 @@ async def receive_body(
                     message = await receive()
     except TimeoutError:
         raise _too_slow(seconds) from None
-    body.rewind()
 
 
 def _chunk_of(message: MutableMapping[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled, OncewardError, ResultInvalid
+from onceward._core.errors import HandlerFailed, NotSettled, OncewardError
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
@@ -93,7 +93,7 @@ class HandlerRun:
             return self._raise_in_gate(ClientLeft("its client left before the end of its response"))
         if raised is None and result.status >= 500 and (committed or commits):
             raised = CommittedResponse(result)
-        if _is_error_page_of(raised) and result.status >= 500:
+        if result.status >= 500 and _is_error_page_of(raised):
             if remembers(self.profile, result.status):
                 return self._remembered(raised)
             if raised is not None and self.profile.transactional and has_settled(self.operation):
@@ -194,18 +194,6 @@ class HandlerRun:
         if wrapped is None:
             return HandlerResponse(body, more=notice)
         return HandlerResponse(wrapped, BODY_HEADERS, (("content-length", str(len(wrapped))), *notice))
-
-    def rendered(self) -> Reply:
-        """The handler's whole response, to settle with inside a transaction; refused while it is incomplete."""
-        if not self.recorder.complete:
-            raise ConfigurationError(
-                "the response is not rendered yet. Call rendered(request) where it is: for example after the `yield` "
-                "of a dependency, in FastAPI 0.118 or later"
-            )
-        result = self.recorder.result()
-        if isinstance(result, UnstoredResponse):
-            raise ResultInvalid("this response is too large to be stored, so the operation cannot be settled with it")
-        return result
 
 
 def _is_error_page_of(raised: BaseException | None) -> bool:

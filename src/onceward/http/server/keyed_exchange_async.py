@@ -16,12 +16,14 @@ from typing import Any, Protocol
 
 from onceward._core.colour import AWAITS
 from onceward._core.errors import OncewardError
+from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
+from onceward.gate.call_factory import PreparedCall
 from onceward.http.server.body_buffer import BodyBuffer
 from onceward.http.server.handler_run import HandlerRun
 from onceward.http.server.request_admission import AdmittedRequest, IncomingRequest, RequestAdmission
-from onceward.http.server.thread_offload import offload_if_large
+from onceward.http.server.thread_offload import HEAVY_BYTES, offload
 from onceward.http.server.unknown_caller import scope_function_failed
 
 
@@ -43,49 +45,67 @@ class AsyncKeyedExchange(HandlerRun):
 
     passes = False
     """Whether to pass it to the application: its caller is unknown, and unscoped="pass"."""
-    _gate: AsyncGate | None = None
+    gate: AsyncGate
+    """The caller's, once `prepare` has found it."""
     _request = b""
 
-    def __init__(
-        self, admission: RequestAdmission[AsyncGate], admitted: AdmittedRequest, connection: AsyncServerConnection
-    ) -> None:
+    def __init__(self, admission: RequestAdmission[AsyncGate], admitted: AdmittedRequest) -> None:
         self.admission, self.admitted, self.profile = admission, admitted, admitted.profile
-        self.body, self._connection = BodyBuffer(admitted.profile), connection
+        self.body = BodyBuffer(admitted.profile)
 
-    async def prepare(self) -> Reply | None:
-        """Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed."""
-        goes_on, scope_of = False, self.admission.scope_of
+    async def prepare(self, connection: AsyncServerConnection) -> Reply | None:
+        """
+        Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed.
+
+        The connection knows its exchange and is not known to it: so both are gone with the request, and no garbage
+        collector has to look for them.
+        """
+        goes_on, scope_of, admitted = False, self.admission.scope_of, self.admitted
         try:
-            caller = scope_of if isinstance(scope_of, str) else await self._caller_scope(scope_of)
-            self._gate = self.admission.gate_for(caller, self.profile)
-            if self._gate is None:
+            if isinstance(scope_of, str):
+                caller: object = scope_of
+            else:
+                try:
+                    caller = await connection.call_scope(scope_of, admitted.incoming)
+                except Exception as error:
+                    raise scope_function_failed(error, connection.scope_label) from error
+            gate = self.admission.gate_for(caller, self.profile)
+            if gate is None:
                 self.passes = True
                 return None
-            await self._connection.load_body(self.admitted, self.body)
-            read = self.admitted.fingerprint
-            self._request = await offload_if_large(read.digest, read.size) if AWAITS else read.digest()
+            self.gate = gate
+            await connection.load_body(admitted, self.body)
+            read = admitted.fingerprint
+            if AWAITS:
+                self._request = await offload(read.digest) if read.size > HEAVY_BYTES else read.digest()
+            else:
+                self._request = read.digest()
             goes_on = True
         except OncewardError as error:
-            return self.admission.response_for_error(self.admitted, error)
+            return self.admission.response_for_error(admitted, error)
         finally:
             if not goes_on:
                 self.body.close()  # of no colour
         return None
 
-    async def _caller_scope(self, scope_of: Callable[[IncomingRequest], Any]) -> object:
-        """Who is calling, as the scope function says; `ScopeMissing` if it raises."""
-        try:
-            return await self._connection.call_scope(scope_of, self.admitted.incoming)
-        except Exception as error:
-            raise scope_function_failed(error, self._connection.scope_label) from error
-
     def close(self) -> None:
         """Close the body's temporary file."""
         self.body.close()  # of no colour
 
-    def claim_arguments(self) -> tuple[AsyncGate, dict[str, Any]]:
-        """The gate to claim it in, and the arguments of the claim: the same for a key and for a step of a plan."""
-        if self._gate is None:
-            raise RuntimeError("call prepare first")
+    def prepared(self, fn: Callable[[Operation], Any]) -> PreparedCall | Outcome[Any]:
+        """A request with a key: its stored outcome, if a quick look finds it; otherwise its call, ready for a claim."""
         admitted = self.admitted
-        return self._gate, {"request": self._request, "name": admitted.name, "probe": admitted.profile.probe}
+        return self.gate.prepare_on(
+            admitted.terms,
+            admitted.identity.key,
+            fn,
+            request=self._request,
+            name=admitted.name,
+            probe=admitted.profile.probe,
+        )
+
+    def step_arguments(self) -> dict[str, Any]:
+        """A step of a plan: the arguments of its call."""
+        admitted = self.admitted
+        probe = admitted.profile.probe
+        return {"request": self._request, "name": admitted.name, "probe": probe, "marked": False, **admitted.options}

@@ -12,6 +12,7 @@ from onceward._core.errors import OncewardError
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
+from onceward.gate.call_factory import unreachable
 from onceward.gate.held_operation import HeldOperation
 from onceward.http.server.handler_run import CLEAN_REPORT, HandlerReport
 from onceward.http.server.keyed_exchange import KeyedExchange
@@ -25,12 +26,14 @@ class PullExchange(KeyedExchange):
 
     def hold(self) -> Reply | None:
         """Claim it. The reply to send at once; None: run the handler, then call `completed` or `failed`."""
-        gate, claim = self.claim_arguments()
         key, plan = self.admitted.identity
-        hold = gate.hold if plan is None else gate.plan(plan).hold
         goes_on = False
         try:
-            found = hold(key, marked=False, **claim, **self.admitted.options)
+            if plan is None:
+                ready = self.prepared(unreachable)
+                found = ready if isinstance(ready, Outcome) else self.gate.held(ready)
+            else:
+                found = self.gate.plan(plan).hold(key, **self.step_arguments())
             if isinstance(found, Outcome):
                 return self.response_for_outcome(found)
             self._holding = found

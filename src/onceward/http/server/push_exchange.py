@@ -1,14 +1,13 @@
 """
 A keyed request whose handler sends its response itself and runs to its end inside the gate: ASGI, async Django views.
 
-The handler is passed to the gate's `call`. Its task can be cancelled or closed wherever it waits; the gate ends the
+The handler is passed to the gate. Its task can be cancelled or closed wherever it waits; the gate ends the
 claim in each of these cases. It may run the handler again, if the route has a retry policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
@@ -27,20 +26,20 @@ class PushExchange(AsyncKeyedExchange):
     async def run(self, work: RunHandler) -> Reply | None:
         """Claim it and run the handler. The reply to send in place of the handler's response; None: send that."""
         self._work = work
+        key, plan = self.admitted.identity
         try:
-            outcome = await self._call_gate()
+            if plan is None:
+                found = self.prepared(self._once)
+                outcome = found if isinstance(found, Outcome) else await self.gate.operate(found)
+            else:
+                outcome = await self.gate.plan(plan).call(key, self._once, **self.step_arguments())
         except BaseException as error:
             raised = error
         else:
             return self.response_for_outcome(outcome)
+        finally:
+            del self._work  # It knows us: a connection's own.
         return self.response_for_error(raised)
-
-    def _call_gate(self) -> Awaitable[Outcome[Any]]:
-        gate, claim = self.claim_arguments()
-        key, plan = self.admitted.identity
-        if plan is None:
-            return gate.call_on(self.admitted.terms, key, self._once, **claim)
-        return gate.plan(plan).call(key, self._once, marked=False, **claim, **self.admitted.options)
 
     async def _once(self, operation: Operation) -> Reply | UnstoredResponse:
         """Run the handler once. Called by the gate."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Operation, Outcome
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
@@ -75,13 +76,12 @@ class IncomingRequest(NamedTuple):
     @property
     def content_length(self) -> int | None:
         """The Content-Length header as a number; None if it is missing or not a number."""
-        declared = self.header("content-length")
-        return None if declared is None else _as_length(declared)
+        return _as_length(next((value for name, value in self.headers if name == b"content-length"), None))
 
 
-def _as_length(declared: str) -> int | None:
+def _as_length(declared: bytes | None) -> int | None:
     """A Content-Length as a number; None if it is none. Thirty digits are more than any limit: the rest is cut off."""
-    return int(declared[:30]) if declared.isascii() and declared.isdecimal() else None
+    return int(declared[:30]) if declared is not None and declared.isdigit() else None
 
 
 ScopeOrFunction = str | Callable[[IncomingRequest], str | None] | Callable[[IncomingRequest], Awaitable[str | None]]
@@ -180,14 +180,10 @@ class RequestAdmission(Generic[G]):
             return None
         method, path = incoming.method, incoming.raw_path
         fingerprint = RequestFingerprint(method, path, incoming.query, headers, chosen, single)
-        if single is None:
-            length = incoming.content_length
-        else:
-            declared = single.get(b"content-length")
-            length = None if declared is None else _as_length(declared.decode("latin-1"))
+        length = incoming.content_length if single is None else _as_length(single.get(b"content-length"))
         name = f"{method} {treatment.name or _shown(path)}"[:200]
-        options, terms = treatment.options, treatment.terms
-        return AdmittedRequest(incoming, identity, chosen, name, options, terms, fingerprint, length)
+        admitted = (incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint, length)
+        return new_tuple(AdmittedRequest, admitted)  # type: ignore[no-any-return]
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":

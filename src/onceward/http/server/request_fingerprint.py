@@ -17,7 +17,7 @@ A body is fed piece by piece as it arrives. At most `memory_bytes_max` of it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -52,7 +52,7 @@ class BodyHasher(Protocol):
 class RequestFingerprint:
     """The fingerprint of one request, while its body arrives."""
 
-    __slots__ = ("_form", "_hash", "size")
+    __slots__ = ("_beginning", "_digest", "_hasher", "_only", "_way", "size")
 
     def __init__(
         self,
@@ -65,29 +65,49 @@ class RequestFingerprint:
     ) -> None:
         """`single` is the same headers by name, if none of them occurs twice."""
         found = headers if type(headers) is list else list(headers)
-        beginning = _beginning(method), len(path).to_bytes(8, "big"), path, len(query).to_bytes(8, "big"), query
-        self._hash = sha256(b"".join(beginning))
+        parts = [_beginning(method), len(path).to_bytes(8, "big"), path, len(query).to_bytes(8, "big"), query]
         for name in profile.fingerprint_headers:
             wanted = name.encode("ascii")
             values = [value.strip(b" \t") for header, value in found if header == wanted]
-            self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
-        self._form: BodyHasher | None = _body_hasher(_describing(found, single), profile)
+            parts += [sized(wanted), _listed(values)]
+        self._beginning = b"".join(parts)
+        self._way = _comparison(found, single, profile)
+        self._only: bytes | None = None
+        """The whole body, as long as it has come in one piece: most do."""
+        self._hasher: BodyHasher | None = None
+        self._digest: bytes | None = None
         self.size = 0
         """How many bytes of the body have been fed."""
 
     def feed(self, piece: bytes) -> None:
         """Add the next piece of the body."""
-        if self._form is None:
+        if self._digest is not None:
             raise RequestInvalid("this request is complete; nothing can follow it")
         self.size += len(piece)
-        self._form.feed(piece)
+        if self._only is None and self._hasher is None and self.size <= self._way.held_max:
+            self._only = bytes(piece)  # Bytes are not copied.
+        else:
+            (self._hasher or self._begin_hashing()).feed(piece)
 
     def digest(self) -> bytes:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
-        if self._form is not None:
-            self._hash.update(self._form.digest())
-            self._form = None  # While it waits for another request, the body is not held twice.
-        return self._hash.digest()
+        if self._digest is None:
+            hasher, way = self._hasher, self._way
+            if hasher is None and way.form is not None:
+                body = _digest_form(way, way.form, self._only or b"")
+            else:
+                body = (hasher or self._begin_hashing()).digest()
+            self._digest = sha256(self._beginning + body).digest()
+            self._hasher = self._only = None  # While it waits for another request, the body is not held twice.
+        return self._digest
+
+    def _begin_hashing(self) -> BodyHasher:
+        """Hash piece by piece from now on: there are several, or it is long, or it has no other form."""
+        hasher = self._hasher = _hasher_for(self._way)
+        if self._only is not None:
+            hasher.feed(self._only)
+            self._only = None
+        return hasher
 
 
 @lru_cache(maxsize=64)
@@ -95,30 +115,16 @@ def _beginning(method: str) -> bytes:
     return DOMAIN + sized(method.encode("latin-1"))
 
 
-_DESCRIBING = (b"content-type", b"content-encoding")
-
-
-def _describing(
-    headers: list[tuple[bytes, bytes]], single: Mapping[bytes, bytes] | None
-) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that say how a body is to be read."""
-    if single is None:
-        return tuple([pair for pair in headers if pair[0] in _DESCRIBING])
-    kind, encoding = map(single.get, _DESCRIBING)
-    if encoding is None:
-        return () if kind is None else ((b"content-type", kind),)
-    return ((b"content-encoding", encoding),) if kind is None else (*zip(_DESCRIBING, (kind, encoding), strict=True),)
-
-
-def _body_hasher(describing: tuple[tuple[bytes, bytes], ...], profile: Profile) -> BodyHasher:
+def _comparison(
+    headers: list[tuple[bytes, bytes]], single: Mapping[bytes, bytes] | None, profile: Profile
+) -> _Comparison:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    short = sum([len(value) for _, value in describing]) <= HEADER_BYTES_REMEMBERED
-    way = (_remembered_comparison_of if short else _comparison_of)(describing, profile.fingerprint == "raw")
-    if way.boundary is not None:
-        return _MultipartHasher(way.kind, way.boundary)
-    if way.form is None:
-        return _RawHasher(way.label)
-    return _CanonicalHasher(way, way.form, profile.memory_bytes_max)
+    kind = None if single is None or b"content-encoding" in single else single.get(b"content-type")
+    if kind is not None and len(kind) <= HEADER_BYTES_REMEMBERED:
+        return _remembered_comparison_of((kind,), (), profile.fingerprint, profile.memory_bytes_max)
+    kinds = tuple([value for name, value in headers if name == b"content-type"])
+    encodings = tuple([value for name, value in headers if name == b"content-encoding"])
+    return _comparison_of(kinds, encodings, profile.fingerprint, profile.memory_bytes_max)
 
 
 class _Comparison(NamedTuple):
@@ -126,19 +132,22 @@ class _Comparison(NamedTuple):
 
     label: bytes
     """How the bytes are to be read, in the words of the headers."""
+    held_max: int
+    """The longest body that is held in memory, and compared by its form."""
     kind: bytes = b""
     word: bytes = b""
     form: CanonicalForm | None = None
     boundary: str | None = None
 
 
-def _comparison_of(headers: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Comparison:
+def _comparison_of(
+    types: tuple[bytes, ...], encodings: tuple[bytes, ...], fingerprint: str, held_max: int
+) -> _Comparison:
     """How a body with this Content-Type and Content-Encoding is compared."""
-    types = [value for name, value in headers if name == b"content-type"]
-    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
+    encodings = tuple([value.strip() for value in encodings])
     label = _listed(types) + _listed(encodings)
-    if raw or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
-        return _Comparison(label)
+    if fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Comparison(label, held_max)
     kind, parameters = parse_media_type(types[0])
     charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
     # A parameter that is not known to change nothing (a version, a profile) makes another request.
@@ -147,15 +156,34 @@ def _comparison_of(headers: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Comp
     )
     if charset in ("utf-8", "utf8"):
         if kind == "application/json" or kind.endswith("+json"):
-            return _Comparison(label, whole, b"json", canonical_json)
+            return _Comparison(label, held_max, whole, b"json", canonical_json)
         if kind == "application/x-www-form-urlencoded":
-            return _Comparison(label, whole, b"form", _fields)
+            return _Comparison(label, held_max, whole, b"form", _fields)
         if kind == "multipart/form-data" and boundary and len(boundary) <= BOUNDARY_CHARACTERS_MAX:
-            return _Comparison(label, whole, boundary=boundary)
-    return _Comparison(label)
+            return _Comparison(label, held_max, whole, boundary=boundary)
+    return _Comparison(label, held_max)
 
 
 _remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_comparison_of)
+
+
+def _digest_form(way: _Comparison, form_of: CanonicalForm, body: bytes) -> bytes:
+    """Of a whole body, by its canonical form; by its bytes if it has none."""
+    if not body:
+        return way.word + b"\0" + sha256(way.kind).digest()
+    form = form_of(body)
+    if form is None:
+        raw = _RawHasher(way.label)
+        raw.feed(body)
+        return raw.digest()
+    return way.word + b"\0" + sha256(way.kind + b"\1" + form).digest()
+
+
+def _hasher_for(way: _Comparison) -> BodyHasher:
+    """For a body in several pieces, or a long one."""
+    if way.boundary is not None:
+        return _MultipartHasher(way.kind, way.boundary)
+    return _RawHasher(way.label) if way.form is None else _CanonicalHasher(way, way.form)
 
 
 class _RawHasher:
@@ -174,37 +202,23 @@ class _RawHasher:
 class _CanonicalHasher:
     """Hashes the canonical form, which needs the whole body in memory; a longer one is hashed by its bytes."""
 
-    def __init__(self, way: _Comparison, form: CanonicalForm, limit: int) -> None:
-        self._way, self._form, self._limit = way, form, limit
-        self._held: bytes | bytearray = b""
+    def __init__(self, way: _Comparison, form: CanonicalForm) -> None:
+        self._way, self._form = way, form
+        self._held = bytearray()
         self._raw: _RawHasher | None = None
 
     def feed(self, piece: bytes) -> None:
-        if not self._held and self._raw is None and len(piece) <= self._limit:
-            self._held = bytes(piece)  # The whole of it, most often: bytes are not copied.
-            return
-        if self._raw is None and len(self._held) + len(piece) > self._limit:
+        if self._raw is None and len(self._held) + len(piece) > self._way.held_max:
             self._raw = _RawHasher(self._way.label)
             self._raw.feed(self._held)
-            self._held = b""
+            self._held = bytearray()
         if self._raw is None:
-            self._held = self._held if type(self._held) is bytearray else bytearray(self._held)
             self._held += piece
         else:
             self._raw.feed(piece)
 
     def digest(self) -> bytes:
-        if self._raw is not None:
-            return self._raw.digest()
-        body = bytes(self._held)
-        if not body:
-            return self._way.word + b"\0" + sha256(self._way.kind).digest()
-        form = self._form(body)
-        if form is None:
-            raw = _RawHasher(self._way.label)
-            raw.feed(body)
-            return raw.digest()
-        return self._way.word + b"\0" + sha256(self._way.kind + b"\1" + form).digest()
+        return _digest_form(self._way, self._form, bytes(self._held)) if self._raw is None else self._raw.digest()
 
 
 class CanonicalForm(Protocol):
@@ -250,7 +264,7 @@ class _MultipartHasher:
         return b"multipart\0" + sha256(self._kind + found).digest()
 
 
-def _listed(parts: list[bytes]) -> bytes:
+def _listed(parts: Collection[bytes]) -> bytes:
     return len(parts).to_bytes(8, "big") + b"".join(map(sized, parts))
 
 

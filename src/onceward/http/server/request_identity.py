@@ -40,13 +40,11 @@ def identity_of(
     `single` is the same headers by name, if none of them occurs twice: then they need not be looked through.
     """
     names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
-    if single is None:
-        found = [pair for pair in headers if pair[0] in names]
-    else:
-        found = [(name, single[name]) for name in names if name in single]
-    if len(found) == 1 and found[0][0] == names[0]:
-        return RequestIdentity(_read(found[0][1], profile.key_header, profile))
-    return _identity_from(found, profile)
+    if single is not None:
+        key, plan, step = names
+        if key in single and plan not in single and step not in single:
+            return RequestIdentity(_read(single[key], profile.key_header, profile))
+    return _identity_from([pair for pair in headers if pair[0] in names], profile)
 
 
 def _identity_from(headers: list[tuple[bytes, bytes]], profile: Profile) -> RequestIdentity | None:
@@ -80,9 +78,11 @@ def _header_bytes(name: str) -> bytes:
 
 
 @lru_cache(maxsize=1_024)
-def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, ...]:
-    """The headers that may identify a request, in lower case, the key's first."""
-    return tuple(map(_header_bytes, (key, plan, step) if plans else (key,)))
+def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, bytes | None, bytes | None]:
+    """The headers that may identify a request, in lower case: a key's, and those of a step, if there are plans."""
+    if not plans:
+        return _header_bytes(key), None, None
+    return _header_bytes(key), _header_bytes(plan), _header_bytes(step)
 
 
 def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from onceward._core.errors import ConfigurationError, ResultInvalid
 from onceward._core.reply import Reply
 from onceward.http.server.handler_outcomes import UnstoredResponse, remembers
 from onceward.http.server.media_type import is_json, parse_media_type
@@ -110,6 +111,18 @@ class ResponseRecorder:
             (name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers if name in allowed
         ]
         return Reply(status, tuple(headers), b"".join(self._kept))
+
+    def rendered(self) -> Reply:
+        """The handler's whole response, to settle with inside a transaction; refused while it is incomplete."""
+        if not self.complete:
+            raise ConfigurationError(
+                "the response is not rendered yet. Call rendered(request) where it is: for example after the `yield` "
+                "of a dependency, in FastAPI 0.118 or later"
+            )
+        result = self.result()
+        if isinstance(result, UnstoredResponse):
+            raise ResultInvalid("this response is too large to be stored, so the operation cannot be settled with it")
+        return result
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from typing import Any
 
 from onceward._core.codec import BYTES, encode
 from onceward._core.operation import Outcome
-from onceward._core.reply import Reply
+from onceward._core.reply import HEAD_BYTES_REMEMBERED, HEADS_REMEMBERED, Headers, Reply
 from onceward.http.server.handler_outcomes import UnstoredResponse
 from onceward.http.server.media_type import is_json
 from onceward.http.server.profile import NEVER_STORED, Profile
@@ -42,11 +42,38 @@ def headers_and_body(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
 
     Secrets, and headers that belong to one connection, are left out, whoever stored them.
     """
-    headers = [pair for pair in reply.headers if pair[0] not in NEVER_STORED]
+    headers = _allowed(reply.headers)
     if reply.status in BODILESS_STATUSES:
         return headers, b""
     headers.append(("content-length", str(len(reply.body))))
     return headers, reply.body
+
+
+def raw_headers_and_body(reply: Reply) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The same, with the headers as bytes."""
+    known = _raw_headers.get(reply.headers)
+    headers = _encode_headers(reply.headers) if known is None else [*known]
+    if reply.status in BODILESS_STATUSES:
+        return headers, b""
+    headers.append((b"content-length", b"%d" % len(reply.body)))
+    return headers, reply.body
+
+
+_raw_headers: dict[Headers, tuple[tuple[bytes, bytes], ...]] = {}
+"""Most responses of an application have one of a few heads. Long ones are not worth the memory."""
+
+
+def _encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in _allowed(headers)]
+    if sum([len(name) + len(value) for name, value in headers]) <= HEAD_BYTES_REMEMBERED:
+        if len(_raw_headers) >= HEADS_REMEMBERED:
+            _raw_headers.clear()
+        _raw_headers[headers] = tuple(raw)
+    return raw
+
+
+def _allowed(headers: Headers) -> list[tuple[str, str]]:
+    return [pair for pair in headers if pair[0] not in NEVER_STORED]
 
 
 def settled_response(

@@ -22,11 +22,6 @@ HEAVY_BYTES = 65_536
 """A longer body is parsed or hashed in a thread, and so is a piece of one that is longer."""
 
 
-async def offload_if_large(work: Callable[[], T], size: int) -> T:
-    """Call `work`, which processes `size` bytes: here, or in a thread if they are many."""
-    return work() if size <= HEAVY_BYTES else await offload(work)
-
-
 async def offload(work: Callable[[], T]) -> T:
     """Call `work` in a thread, and be there when it has ended, also if cancelled meanwhile."""
     kept = PendingCancellation()
