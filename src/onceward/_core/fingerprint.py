@@ -34,7 +34,7 @@ _KEYED_PREFIX = b"onceward/fingerprint/3\0"
 
 def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
-    return fingerprint_form(canonical(request))
+    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical(request)).digest()
 
 
 def fingerprint_form(form: bytes) -> bytes:

@@ -28,7 +28,7 @@ from onceward._core.operation_flow import is_short, operate, settled_outcome, se
 from onceward._core.record import PutResult, Record, Replay
 from onceward._core.settle_inside_flow import INSIDE, choose_flow
 from onceward._core.terms import remembers_always
-from onceward._core.unrun_results import may_be_unrun
+from onceward._core.unrun_results import DATA, may_be_unrun
 from onceward.gate.call_factory import PreparedCall
 from onceward.gate.effect_runner import AsyncEffectRunner
 from onceward.gate.paused_flow import pause_at_call, resume_after_call
@@ -45,7 +45,12 @@ class AsyncStraightLine(AsyncEffectRunner):
     __slots__ = ("_answers", "_paused", "operation")
 
     def __init__(self, gate: AsyncGate, prepared: PreparedCall) -> None:
-        super().__init__(gate, prepared, None)
+        self._gate = gate
+        self._prepared = prepared
+        self._joined = None
+        self._sent = 0.0
+        if AWAITS:
+            self._kept = self._work = None
         self._answers: list[Any] = []
         """What was answered so far: it says where the flow would stand, whatever strikes."""
         self._paused: Flow[Outcome[Any]] | None = None
@@ -55,7 +60,7 @@ class AsyncStraightLine(AsyncEffectRunner):
     async def run(self) -> Outcome[Any]:
         """Run the operation once, or return the result of the run before."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return await self.drive(choose_flow(request))
         try:
             found = await self._claim()
@@ -72,7 +77,7 @@ class AsyncStraightLine(AsyncEffectRunner):
     async def hold(self) -> Operation | Outcome[Any]:
         """Claim the operation, and leave its work to whoever holds it."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return await self._pause(choose_flow(request))
         try:
             found = await self._claim()
@@ -130,7 +135,7 @@ class AsyncStraightLine(AsyncEffectRunner):
         """Store what the function returned."""
         request, operation, answers = self._prepared.request, self.operation, self._answers
         held = answers[-1].record
-        if failpoints.armed():  # Since the claim.
+        if failpoints.ARMED:  # Since the claim.
             failpoints.hit("call.after")
             raise UnusualAnswer(ended)
         if (
@@ -138,7 +143,7 @@ class AsyncStraightLine(AsyncEffectRunner):
             or operation is None
             or operation.record is not held  # It was renewed meanwhile.
             or not remembers_always(request.terms.remember, ended.value)
-            or may_be_unrun(ended.value)
+            or (type(ended.value) not in DATA and may_be_unrun(ended.value))
         ):
             raise UnusualAnswer(ended)
         kept, write = settling(request, held, answers[0][32:], ended.value)
