@@ -50,7 +50,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward._core.record import PutResult, Write
+from onceward._core.record import Write
 from onceward.runtime import failpoints
 
 BATCH_MAX = 256
