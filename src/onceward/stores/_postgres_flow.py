@@ -251,15 +251,15 @@ def peek_or_put_many(
     for write, expect in puts:
         settled = settled and expect is None and write.id in seen
     results = yield from (_peek_many(puts) if settled else put_many(target, puts))
-    own = False
     for (write, _), result in zip(puts, results, strict=True):
-        own = own or (result is not None and _is_own_write(result, write))
+        if result is not None and _is_own_write(result, write):
+            yield QueryEffect(rows.BARRIER)
+            break
+    for (write, _), result in zip(puts, results, strict=True):
         if result is not None:
             seen.note(write.id, result)
         else:
             seen.forget(write.id)
-    if own:
-        yield QueryEffect(rows.BARRIER)
     return results
 
 
