@@ -44,10 +44,7 @@ class StraightLine(EffectRunner):
     __slots__ = ("_answers", "_paused", "operation")
 
     def __init__(self, gate: Gate, prepared: PreparedCall) -> None:
-        self._gate = gate
-        self._prepared = prepared
-        self._joined = None
-        self._sent = 0.0
+        super().__init__(gate, prepared, None)
         self._answers: list[Any] = []
         """What was answered so far: it says where the flow would stand, whatever strikes."""
         self._paused: Flow[Outcome[Any]] | None = None

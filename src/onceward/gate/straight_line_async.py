@@ -45,12 +45,7 @@ class AsyncStraightLine(AsyncEffectRunner):
     __slots__ = ("_answers", "_paused", "operation")
 
     def __init__(self, gate: AsyncGate, prepared: PreparedCall) -> None:
-        self._gate = gate
-        self._prepared = prepared
-        self._joined = None
-        self._sent = 0.0
-        if AWAITS:
-            self._kept = self._work = None
+        super().__init__(gate, prepared, None)
         self._answers: list[Any] = []
         """What was answered so far: it says where the flow would stand, whatever strikes."""
         self._paused: Flow[Outcome[Any]] | None = None

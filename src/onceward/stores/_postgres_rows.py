@@ -517,7 +517,7 @@ def landed_or_row(row: Sequence[Any], write: Write, expect: bytes | None = None)
     """The same, of a statement that shows what stands there as one column."""
     now, then, fence, found = row[:4]
     if fence is not None:
-        return new_tuple(PutResult, (True, landed_record(write, now, then, fence)))  # type: ignore[no-any-return]
+        return new_tuple(PutResult, (True, landed_record(write, now, then, fence)))
     if found is None:
         return None if expect is None else PutResult(False, None)
     return None if expect is not None and found[_VERSION] == expect else PutResult(False, record_of(then, found))
