@@ -38,11 +38,6 @@ T = TypeVar("T")
 PAUSE_SECONDS_FIRST = 0.0002
 PAUSE_SECONDS_MAX = 0.004
 """Between two tries for the write lock: about a commit at first, then a few. SQLite's own goes up to 100 ms."""
-LOG_PAGES = 4_000
-"""
-Pages in the log (16 MB) before a commit copies them into the file, which takes two more syncs and about ten
-milliseconds. SQLite's own 1,000 are two hundred operations of ours. Up to 4,062 its index of the log is one table.
-"""
 REST_SECONDS_MAX = 5.0
 """How long a fork or a close waits for what is under way."""
 
@@ -162,7 +157,6 @@ class Connections:
                     f"{self.path} cannot have a write-ahead log (journal mode is {mode}); put it on a local disk"
                 )
             cursor.execute(f"PRAGMA synchronous = {self.options.synchronous}")
-            cursor.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             before, after = schema.bring_up_to_date(cursor)
         except BaseException:
             connection.close()
