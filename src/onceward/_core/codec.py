@@ -39,6 +39,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply, pack_reply, unpack_reply
 from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
 
@@ -80,10 +81,10 @@ def encode(value: object) -> Encoded:
             raise NotEncodable(f"result: {error}") from None
     try:
         if _is_plain(value, NESTING_MAX):
-            text = json_text(value)
+            text = "".join(_chunks(value, 0))
             # A text on its own has no number in it, however long it is.
             if len(text) <= INT_DIGITS_MAX or type(value) is str or not _LONG_DIGITS.search(text):
-                return Encoded(JSON, text.encode())
+                return new_tuple(Encoded, (JSON, text.encode()))  # type: ignore[no-any-return]
     except Exception:
         # NaN, a lone surrogate, ...: the fast path knows that it failed, and the careful one says where.
         return _encode_with_care(value)

@@ -82,7 +82,8 @@ def record_id(kind: str, scope: str, *parts: str) -> bytes:
     so that a plan's step can never be somebody's key.
     """
     if len(parts) == 1:
-        return sha256(_prefix(kind, scope) + length_prefixed(parts[0])).digest()
+        key = parts[0].encode("utf-8")
+        return sha256(_prefix(kind, scope) + len(key).to_bytes(8, "big") + key).digest()
     return sha256(_prefix(kind, scope) + b"".join(map(length_prefixed, parts))).digest()
 
 

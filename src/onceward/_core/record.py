@@ -289,7 +289,8 @@ def settle(
     relaxed: bool = False,
 ) -> Write:
     """Claimed -> settled. Without codec and error: it happened, and its result is not stored."""
-    _must_hold(held, "settle")
+    if held.state != _CLAIMED:
+        raise _not_held(held, "settle")
     return _next(
         held,
         _SETTLED,
@@ -345,7 +346,8 @@ def doubt_unclaimed(claimant: Claimant, start: Start, *, token: bytes, version: 
 
 def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:
     """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
-    _must_hold(held, "release")
+    if held.state != _CLAIMED:
+        raise _not_held(held, "release")
     if held.doubt:
         return _next(held, _IN_DOUBT, version, doubt=1, error=error)
     return _next(held, _RELEASED, version, forget=forget, error=error)
@@ -353,20 +355,23 @@ def release(held: Record, *, version: bytes, forget: int, error: bytes | None = 
 
 def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) -> Write:
     """Claimed -> in doubt: it is not known what this attempt did."""
-    _must_hold(held, "leave in doubt")
+    if held.state != _CLAIMED:
+        raise _not_held(held, "leave in doubt")
     return _next(held, _IN_DOUBT, version, doubt=1, error=error)
 
 
 def abandon(found: Record, *, token: bytes, version: bytes) -> Write:
     """Claimed -> in doubt, by somebody else, because its holder is dead. A new token, so that its late writes fail."""
-    _must_hold(found, "leave in doubt")
+    if found.state != _CLAIMED:
+        raise _not_held(found, "leave in doubt")
     holder = None if found.holder is None else restamp_holder(found.holder, token)
     return _next(found, _IN_DOUBT, version, token=token, doubt=1)._replace(holder=holder)
 
 
 def renew(held: Record, *, version: bytes, lease: int) -> Write:
     """Claimed -> claimed, for longer."""
-    _must_hold(held, "renew")
+    if held.state != _CLAIMED:
+        raise _not_held(held, "renew")
     return _next(held, _CLAIMED, version, doubt=held.doubt)._replace(lease=lease)
 
 
@@ -432,9 +437,8 @@ def rewrite_values(
     return write._replace(settled_at=found.settled_at)
 
 
-def _must_hold(held: Record, move: str) -> None:
-    if held.state != State.CLAIMED:
-        raise IllegalMove(f"cannot {move} this operation: it is {shown_state(held)}, not claimed")
+def _not_held(held: Record, move: str) -> IllegalMove:
+    return IllegalMove(f"cannot {move} this operation: it is {shown_state(held)}, not claimed")
 
 
 def _next(

@@ -14,7 +14,7 @@ from onceward._core.flow import Raised, Returned
 from onceward._core.operation import AtomicOperation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import record_from_claimant
-from onceward.gate.running_operation import RunningOperation, enter_operation
+from onceward.gate.running_operation import RunningOperation
 
 
 class AtomicBlockBase:
@@ -35,7 +35,7 @@ class AtomicBlockBase:
         if isinstance(found, Outcome):
             return self._replaying(found)
         self._operation = found
-        self._running = enter_operation(found)
+        self._running = RunningOperation(found)
         return found
 
     def _replaying(self, outcome: Outcome[Any]) -> AtomicOperation:

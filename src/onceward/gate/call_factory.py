@@ -36,7 +36,7 @@ from onceward.gate.function_inspection import (
 )
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.event_stream import EVENT_STREAM, hand_to
-from onceward.runtime.failpoints import armed
+from onceward.runtime.failpoints import ARMED
 
 KEY = "key"
 STEP = "step"
@@ -229,17 +229,17 @@ class CallFactory:
         marked: bool = False,
         probes: bool = False,
     ) -> OperationRequest:
-        parts = name.parts
+        id, kind, parts, family, given = name
         # fmt: off
         claimant: Claimant = new_tuple(Claimant, (
-            name.id, name.kind, self.scope, parts[0] if len(parts) == 1 else KEY_PARTS.join(parts), operation,
-            name.family, terms.guarantee, fingerprint, terms.lease, terms.keyed_for, probes, self.environment.process(),
+            id, kind, self.scope, parts[0] if len(parts) == 1 else KEY_PARTS.join(parts), operation,
+            family, terms.guarantee, fingerprint, terms.lease, terms.keyed_for, probes, self.environment.process(),
             terms.takeover == "lease",
         ))
         # fmt: on
         around = resilience_of(terms.retry, terms.breaker, terms.budget)
         listening = bool(self._listeners or EVENT_STREAM.listeners)
-        told = (claimant, terms, restore, marked, listening, self._peeks, name.given, around)
+        told = (claimant, terms, restore, marked, listening, self._peeks, given, around)
         return new_tuple(OperationRequest, told)  # type: ignore[no-any-return]
 
     def _named(
@@ -249,7 +249,7 @@ class CallFactory:
 
     def _replayed(self, id: bytes, fingerprint: bytes, operation: str, restore: Restorer | None) -> Outcome[Any] | None:
         """The stored outcome, if a quick look finds it. Not while failpoints are armed."""
-        if self._peek is None or armed():
+        if self._peek is None or ARMED:
             return None
         seen = self._peek(id)
         if seen is None or not replays(seen, fingerprint):
@@ -337,7 +337,7 @@ class CallFactory:
         marked = convention.marked if call.marked is None else call.marked
         probes = call.probe is not None
         request = self._request(name, fingerprint, terms, operation, marked=marked, probes=probes)
-        return PreparedCall(request, convention.bind(call.fn), call.probe)
+        return new_tuple(PreparedCall, (request, convention.bind(call.fn), call.probe))  # type: ignore[no-any-return]
 
     def prepare_requeue(
         self, key: str, fingerprint: bytes, operation: str, terms: Terms, invoke: Invoke, *, marked: bool

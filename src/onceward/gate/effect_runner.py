@@ -44,13 +44,13 @@ from onceward._core.flow import (
     Sleep,
 )
 from onceward._core.operation import Operation
-from onceward._core.record import PutResult, Record, Write
+from onceward._core.record import PutResult, Record, Write, new_tuple
 from onceward._core.settle_inside_flow import INSIDE
 from onceward._core.unrun_results import DATA
 from onceward.adapters._transaction import finish
 from onceward.adapters._transaction_async import finish_async
 from onceward.gate.call_factory import PreparedCall
-from onceward.gate.running_operation import enter_operation
+from onceward.gate.running_operation import RunningOperation
 from onceward.gate.transaction_settler import GateTransactionSettler, identify_store
 from onceward.runtime import failpoints
 from onceward.runtime.flow_driver import PendingCancellation, arun, await_to_end, leave_behind, run, running_loop
@@ -146,7 +146,7 @@ class EffectRunner:
     def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
         self._begin_call(operation)
-        running = enter_operation(operation)
+        running = RunningOperation(operation)
         try:
             around = self._prepared.request.resilience
             value = self._prepared.invoke(operation) if around is None else around.run(operation, self._prepared)
@@ -156,7 +156,8 @@ class EffectRunner:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return Returned(value)
+        returned: Returned = new_tuple(Returned, (value,))
+        return returned
 
     def _perform_other(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
@@ -354,7 +355,7 @@ class AsyncEffectRunner:
             await self._begin_call(operation)
         else:
             operation.started = True
-        running = enter_operation(operation)
+        running = RunningOperation(operation)
         try:
             around = self._prepared.request.resilience
             value = self._prepared.invoke(operation) if around is None else around.arun(operation, self._prepared)
@@ -368,7 +369,8 @@ class AsyncEffectRunner:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return Returned(value)
+        returned: Returned = new_tuple(Returned, (value,))
+        return returned
 
     def _perform_other(self, effect: Effect) -> Awaitable[Any]:
         gate, joined = self._gate, self._joined

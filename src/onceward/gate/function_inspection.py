@@ -74,7 +74,8 @@ def inspect_function(fn: Callable[..., Any]) -> CallingConvention:
     """Inspect a function that takes nothing or the operation. Remembered per code object: lambdas come and go."""
     if type(fn) is FunctionType:
         if fn.__defaults__ is None and fn.__kwdefaults__ is None:
-            return _inspect_simple(fn.__code__, 0, _simple)
+            known = _simple.get(id(fn.__code__))
+            return known[1] if known is not None else _inspect_simple(fn.__code__, 0, _simple)
         return _inspect_code(fn.__code__, 0, len(fn.__defaults__ or ()), frozenset(fn.__kwdefaults__ or ()))
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
         plain = fn.__func__

@@ -19,7 +19,7 @@ from typing import Any
 from onceward._core.errors import IllegalMove
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
-from onceward.gate.running_operation import enter_operation
+from onceward.gate.running_operation import RunningOperation
 
 
 class AsyncHeldOperation:
@@ -28,7 +28,7 @@ class AsyncHeldOperation:
     def __init__(self, operation: Operation, finish: Callable[[Returned | Raised], Awaitable[Outcome[Any]]]) -> None:
         self.operation = operation
         self._finish: Callable[[Returned | Raised], Awaitable[Outcome[Any]]] | None = finish
-        self._running = enter_operation(operation)
+        self._running = RunningOperation(operation)
         self.left: Callable[[Returned | Raised], Awaitable[None]] | None = None
         """Who else is told how it ended: the operation's breaker and budget."""
 

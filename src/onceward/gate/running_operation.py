@@ -33,7 +33,7 @@ _REFUSE: Any = object()
 
 
 class RunningOperation:
-    """The operation that a gate is running, while it runs."""
+    """The operation that a gate is running, from when this is made until `end`."""
 
     __slots__ = ("leave", "operation", "outer")
 
@@ -41,6 +41,9 @@ class RunningOperation:
         self.operation: Operation | None = operation
         self.outer = _running.get()
         self.leave: Callable[[], None] | None = None
+        _running.set(self)
+        if EVENT_STREAM.surroundings:
+            self.leave = EVENT_STREAM.enter(operation.scope, operation.digest, operation.fence)
 
     def end(self) -> None:
         """The function has returned or raised: from now on nothing runs under this key."""
@@ -52,15 +55,6 @@ class RunningOperation:
 
 
 _running: ContextVar[RunningOperation | None] = ContextVar("onceward_running", default=None)
-
-
-def enter_operation(operation: Operation) -> RunningOperation:
-    """Note that a gate is about to run an operation."""
-    running = RunningOperation(operation)
-    _running.set(running)
-    if EVENT_STREAM.surroundings:
-        running.leave = EVENT_STREAM.enter(operation.scope, operation.digest, operation.fence)
-    return running
 
 
 @overload

@@ -27,7 +27,7 @@ from onceward._core.operation_flow import is_short, operate, settled_outcome, se
 from onceward._core.record import Record, Replay
 from onceward._core.settle_inside_flow import INSIDE, choose_flow
 from onceward._core.terms import remembers_always
-from onceward._core.unrun_results import may_be_unrun
+from onceward._core.unrun_results import DATA, may_be_unrun
 from onceward.gate.call_factory import PreparedCall
 from onceward.gate.effect_runner import EffectRunner
 from onceward.gate.paused_flow import pause_at_call, resume_after_call
@@ -54,7 +54,7 @@ class StraightLine(EffectRunner):
     def run(self) -> Outcome[Any]:
         """Run the operation once, or return the result of the run before."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return self.drive(choose_flow(request))
         try:
             found = self._claim()
@@ -71,7 +71,7 @@ class StraightLine(EffectRunner):
     def hold(self) -> Operation | Outcome[Any]:
         """Claim the operation, and leave its work to whoever holds it."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return self._pause(choose_flow(request))
         try:
             found = self._claim()
@@ -127,7 +127,7 @@ class StraightLine(EffectRunner):
         """Store what the function returned."""
         request, operation, answers = self._prepared.request, self.operation, self._answers
         held = answers[-1].record
-        if failpoints.armed():  # Since the claim.
+        if failpoints.ARMED:  # Since the claim.
             failpoints.hit("call.after")
             raise UnusualAnswer(ended)
         if (
@@ -135,7 +135,7 @@ class StraightLine(EffectRunner):
             or operation is None
             or operation.record is not held  # It was renewed meanwhile.
             or not remembers_always(request.terms.remember, ended.value)
-            or may_be_unrun(ended.value)
+            or (type(ended.value) not in DATA and may_be_unrun(ended.value))
         ):
             raise UnusualAnswer(ended)
         kept, write = settling(request, held, answers[0][32:], ended.value)

@@ -28,7 +28,7 @@ from onceward._core.operation_flow import is_short, operate, settled_outcome, se
 from onceward._core.record import PutResult, Record, Replay
 from onceward._core.settle_inside_flow import INSIDE, choose_flow
 from onceward._core.terms import remembers_always
-from onceward._core.unrun_results import may_be_unrun
+from onceward._core.unrun_results import DATA, may_be_unrun
 from onceward.gate.call_factory import PreparedCall
 from onceward.gate.effect_runner import AsyncEffectRunner
 from onceward.gate.paused_flow import pause_at_call, resume_after_call
@@ -55,7 +55,7 @@ class AsyncStraightLine(AsyncEffectRunner):
     async def run(self) -> Outcome[Any]:
         """Run the operation once, or return the result of the run before."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return await self.drive(choose_flow(request))
         try:
             found = await self._claim()
@@ -72,7 +72,7 @@ class AsyncStraightLine(AsyncEffectRunner):
     async def hold(self) -> Operation | Outcome[Any]:
         """Claim the operation, and leave its work to whoever holds it."""
         request = self._prepared.request
-        if request.terms.settle == INSIDE or failpoints.armed():
+        if request.terms.settle == INSIDE or failpoints.ARMED:
             return await self._pause(choose_flow(request))
         try:
             found = await self._claim()
@@ -130,7 +130,7 @@ class AsyncStraightLine(AsyncEffectRunner):
         """Store what the function returned."""
         request, operation, answers = self._prepared.request, self.operation, self._answers
         held = answers[-1].record
-        if failpoints.armed():  # Since the claim.
+        if failpoints.ARMED:  # Since the claim.
             failpoints.hit("call.after")
             raise UnusualAnswer(ended)
         if (
@@ -138,7 +138,7 @@ class AsyncStraightLine(AsyncEffectRunner):
             or operation is None
             or operation.record is not held  # It was renewed meanwhile.
             or not remembers_always(request.terms.remember, ended.value)
-            or may_be_unrun(ended.value)
+            or (type(ended.value) not in DATA and may_be_unrun(ended.value))
         ):
             raise UnusualAnswer(ended)
         kept, write = settling(request, held, answers[0][32:], ended.value)

@@ -34,7 +34,7 @@ class _WaiterTable(Generic[W]):
 
     def has(self, id: bytes) -> bool:
         """Whether anybody waits for that id, or for another id of its shard."""
-        return bool(self._shard(id))
+        return bool(self._shards[id[0] % SHARDS])
 
     def add(self, id: bytes, waiter: W) -> object:
         """Add a waiter; the ticket to remove it with. `InFlight` if too many wait already."""

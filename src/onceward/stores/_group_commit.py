@@ -50,7 +50,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward._core.record import PutResult, Write
+from onceward._core.record import Write
 from onceward.runtime import failpoints
 
 BATCH_MAX = 256
@@ -92,11 +92,6 @@ class QueueEntry:
         """Whether an interrupted leader has performed it before: it may have landed."""
         self.followers: list[QueueEntry] | None = None
         """Claims of the same id that get their result from this one: see `take_each_id_once`."""
-
-    @property
-    def wrote(self) -> bool:
-        """Whether it changed anything, as far as is known."""
-        return type(self.answer) is not PutResult or self.answer.landed
 
     def fail(self, error: BaseException) -> None:
         """Note the error."""
@@ -223,12 +218,15 @@ class GroupCommit:
             with self._mutex:
                 alone = not self._leads or self._may_go_alone(entry)
                 if alone:
-                    self._leads[entry] = [entry]
+                    self._leads[entry] = batch = [entry]
             if alone:
-                self._perform([entry])
-                failpoints.hit(BEFORE_ANSWER)
+                self._perform(batch)
+                if failpoints.ARMED:
+                    failpoints.hit(BEFORE_ANSWER)
                 with self._mutex:
-                    self._hand_on(entry)
+                    self._leads.pop(entry, None)
+                    if self._queue:
+                        self._elect_and_wake()
             else:
                 self._wait_for_lead(entry)
                 while not entry.done:

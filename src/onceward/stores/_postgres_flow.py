@@ -227,7 +227,8 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
     It waits only a moment for locks, so that one caller's open transaction does not stall the others. If the statement
     fails, all of it landed or nothing, and each put is tried again by itself.
     """
-    failpoints.hit(BEFORE_PUT)
+    if failpoints.ARMED:
+        failpoints.hit(BEFORE_PUT)
     relaxed = target.may_relax and all(write.relaxed for write, _ in puts)
     if len(puts) == 1:
         [(write, expect)] = puts
@@ -237,7 +238,8 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
         found = yield _batch_query(puts, relaxed)
         by_id = {row[-1]: row for row in found}
         results = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
-    failpoints.hit(AFTER_PUT)
+    if failpoints.ARMED:
+        failpoints.hit(AFTER_PUT)
     return results
 
 
@@ -245,12 +247,14 @@ def peek_or_put_many(
     target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]], seen: SettledIds
 ) -> Flow[list[PutResult | None]]:
     """Put several records. If all are claims of ids that were seen settled, only read them: that is cheaper."""
-    if all(expect is None and write.id in seen for write, expect in puts):
-        results = yield from _peek_many(puts)
-    else:
-        results = yield from put_many(target, puts)
-    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, results, strict=True)):
-        yield QueryEffect(rows.BARRIER)
+    settled = True
+    for write, expect in puts:
+        settled = settled and expect is None and write.id in seen
+    results = yield from (_peek_many(puts) if settled else put_many(target, puts))
+    for (write, _), result in zip(puts, results, strict=True):
+        if result is not None and _is_own_write(result, write):
+            yield QueryEffect(rows.BARRIER)
+            break
     for (write, _), result in zip(puts, results, strict=True):
         if result is not None:
             seen.note(write.id, result)

@@ -142,6 +142,9 @@ def _ending(field: Any) -> str:
 
 _INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)}, due_at)"
 _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
+_THERE = "onceward_records AS seen WHERE id = %(id)s::bytea"
+_OTHERWISE_ROW = f"CASE WHEN landed.fence IS NULL THEN (SELECT ROW({_SEEN_COLUMNS}) FROM {_THERE}) END"  # noqa: S608
+"""What stands there, as one column, if the put did not land: most do, and each column costs server and client."""
 
 
 def claim_statement(clock: str, restored: str = "") -> bytes:
@@ -158,14 +161,12 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: 
 
 def claim_or_row_statement(clock: str, restored: str = "") -> bytes:
     """Insert a record if there is none. What stands there otherwise is one column, a row: most claims land."""
-    there = "onceward_records AS seen WHERE id = %(id)s::bytea"
     return f"""
 WITH {clock},
 landed AS (
-    {_INSERT} SELECT {_values(_Bound())} FROM clock WHERE NOT EXISTS (SELECT FROM {there})
+    {_INSERT} SELECT {_values(_Bound())} FROM clock WHERE NOT EXISTS (SELECT FROM {_THERE})
     ON CONFLICT (id) DO NOTHING RETURNING fence)
-SELECT clock.now, {_US}, landed.fence,
-    CASE WHEN landed.fence IS NULL THEN (SELECT ROW({_SEEN_COLUMNS}) FROM {there}) END{restored}
+SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}{restored}
 FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
 
 
@@ -207,13 +208,11 @@ END = f"""
 WITH {CLOCK},
 landed AS MATERIALIZED (
     UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM clock
-    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence),
-seen AS MATERIALIZED (
-    SELECT * FROM onceward_records WHERE id = %(id)s::bytea AND (SELECT count(*) FROM landed) = 0)
-SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}
-FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
+    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
+SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}
+FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
 """The usual swap, which ends what a claim began: half of the parameters, and nothing is looked up if it lands."""
-CLAIM, SWAP = claim_statement(CLOCK), swap_statement(CLOCK)
+CLAIM, SWAP = claim_or_row_statement(CLOCK), swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
 """Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
 
@@ -495,8 +494,15 @@ def record_of(then: int, row: Sequence[Any]) -> Record:
     )
 
 
+_VERSION = COLUMNS.index("version")
+_NARROW = 4
+"""Columns of a put that shows what stands there as one."""
+
+
 def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> PutResult | None:
     """The result of a put; None if the statement's snapshot was too old, so that it has to be sent again."""
+    if len(row) == _NARROW:
+        return landed_or_row(row, write, expect)
     now, then, fence = row[:3]
     if fence is not None:
         return PutResult(True, landed_record(write, now, then, fence))
@@ -507,12 +513,14 @@ def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Put
     return PutResult(False, record_of(then, row[3:26]))
 
 
-def landed_or_row(row: Sequence[Any], write: Write) -> PutResult | None:
-    """The result of `claim_or_row_statement`; None if its snapshot was too old, so that it has to be sent again."""
+def landed_or_row(row: Sequence[Any], write: Write, expect: bytes | None = None) -> PutResult | None:
+    """The same, of a statement that shows what stands there as one column."""
     now, then, fence, found = row[:4]
     if fence is not None:
-        return PutResult(True, landed_record(write, now, then, fence))
-    return None if found is None else PutResult(False, record_of(then, found))
+        return new_tuple(PutResult, (True, landed_record(write, now, then, fence)))
+    if found is None:
+        return None if expect is None else PutResult(False, None)
+    return None if expect is not None and found[_VERSION] == expect else PutResult(False, record_of(then, found))
 
 
 def landed_record(write: Write, now: int, then: int, fence: int) -> Record:

@@ -205,8 +205,11 @@ class StatementSender:
                 self._prepared.add(name)
             pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         results = yield from execute(pgconn)
-        check_result(results[-1])
-        return load_rows(results[-1], self._loader)
+        result, loader = results[-1], self._loader
+        if result.status != ExecStatus.TUPLES_OK:
+            check_result(result)
+        loader.set_pgresult(result)
+        return loader.load_rows(0, result.ntuples, tuple)
 
 
 def check_result(result: Any, encoding: str = "utf-8") -> None:

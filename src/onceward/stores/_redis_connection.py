@@ -47,15 +47,14 @@ class RedisConnection:
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands; their replies, with the driver's error for each command that failed or has no reply."""
-        sent: list[Args] = [command.args for command in commands]
-        replicas = self.address.options.replicas
-        waits = replicas > 0 and any(command.writes for command in commands)
+        sent: list[Args] = [commands[0].args] if len(commands) == 1 else [command.args for command in commands]
+        waits = self.address.options.replicas > 0 and any(command.writes for command in commands)
         if waits:
             sent.append(self._wait())
         replies: list[Any] = []
         for again in (False, True):
             try:
-                self._talk(self._connected(), sent, replies)
+                failed = self._talk(self._connection or self._connected(), sent, replies)
                 break
             except exceptions.RedisError as error:
                 self.drop()
@@ -65,9 +64,10 @@ class RedisConnection:
             except BaseException:
                 self.drop()  # Answers that nobody has read yet must not be taken for those of the next commands.
                 raise
-        replies = self._with_scripts(sent, replies, waits=waits)
-        if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
-            self.drop()  # It has become a replica: the next exchange asks again who the primary is.
+        if failed:
+            replies = self._with_scripts(sent, replies, waits=waits)
+            if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
+                self.drop()  # It has become a replica: the next exchange asks again who the primary is.
         if not waits:
             return replies
         # What was sent again may have landed on the connection that broke, and nobody has waited for that.
@@ -123,19 +123,21 @@ class RedisConnection:
             self._connection, self._line = connection, line_of(connection)
         return self._connection
 
-    def _talk(self, connection: DriverConnection, commands: Sequence[Args], replies: list[Any]) -> None:
-        """Send what has no reply yet, and read."""
-        waiting = commands[len(replies) :]
-        packed = b"".join([one if type(one) is bytes else pack_args(one) for one in waiting])
+    def _talk(self, connection: DriverConnection, commands: Sequence[Args], replies: list[Any]) -> bool:
+        """Send what has no reply yet, and read; whether errors are among the replies."""
+        waiting = commands[len(replies) :] if replies else commands
+        packed = pack_args(waiting[0]) if len(waiting) == 1 else b"".join(map(pack_args, waiting))
+        failed = bool(replies) and any(isinstance(one, exceptions.RedisError) for one in replies)  # Before it broke.
         if self._line is not None:
-            self._line.talk(packed, len(waiting), replies)
-            return
+            return self._line.talk(packed, len(waiting), replies) or failed
         connection.send_packed_command([packed])
         for _ in waiting:
             try:
                 replies.append(connection.read_response(disable_decoding=True))
             except exceptions.ResponseError as error:
                 replies.append(error)
+                failed = True
+        return failed
 
     def _with_scripts(self, commands: Sequence[Args], replies: list[Any], *, waits: bool = False) -> list[Any]:
         """Load our scripts into a server that does not have them, and send the commands that failed for it again."""

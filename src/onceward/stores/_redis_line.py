@@ -40,17 +40,21 @@ class RedisLine:
         self.socket = connected
         self._reader = hiredis.Reader()
 
-    def talk(self, packed: bytes, count: int, replies: list[Any]) -> None:
-        """Send commands and read so many replies; an error reply is an error of the driver among them."""
+    def talk(self, packed: bytes, count: int, replies: list[Any]) -> bool:
+        """Send commands and read so many replies; whether errors are among them, which are errors of the driver."""
+        reader, failed = self._reader, False
         try:
             self.socket.sendall(packed)
             while count:
-                reply = self._reader.gets()
+                reply = reader.gets()
                 if reply is False:
                     self.fed(self.socket.recv(CHUNK))
                     continue
-                replies.append(_error_of(reply) if isinstance(reply, hiredis.ReplyError) else reply)
+                if type(reply) is hiredis.ReplyError:
+                    reply, failed = _error_of(reply), True
+                replies.append(reply)
                 count -= 1
+            return failed
         except TimeoutError:
             raise exceptions.TimeoutError("no reply") from None
         except OSError as error:

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import Any
 
 from onceward._core.errors import RecordRefused, SchemaMismatch
-from onceward._core.record import Guarantee, PutResult, Record, State, Write, record_from_write
+from onceward._core.record import Guarantee, PutResult, Record, State, Write, new_tuple, record_from_write
 from onceward.stores._redis_packer import Arg, pack_args
 from onceward.stores._redis_rows import ID, RedisCommand, load_script, script_command, tag_of
 
@@ -77,45 +77,53 @@ _LEASE, _SETTLED, _SETTLED_NOW, _FIRST, _HOLDER = 1, 2, 4, 8, 16
 _CODEC, _RESULT, _ERROR = 1, 2, 4
 
 _TIME = pack_args(("TIME",))
+_CLAIM_COMMAND = b"%b%b%b" + 3 * b"$%d\r\n%b\r\n"
+_PUT_COMMAND = b"%b%b%b" + 4 * b"$%d\r\n%b\r\n"
+"""A command as it is sent: what is the same for a shard, around the id, and so many words, each behind its length."""
 
 
 def pack_row(write: Write) -> tuple[bytes, bytes]:
     """Head and tail of a row: what the server decides comes between them."""
-    version, family, token, fingerprint = write.version, write.family or b"", write.token, write.fingerprint
-    scope, key, operation = write.scope.encode(), write.key.encode(), write.operation.encode()
-    letter = LETTERS.get(write.state, OTHER)
-    kind, guarantee = KINDS.get(write.kind, 0), GUARANTEES.get(write.guarantee, 0)
-    payload = b"" if write.codec is None and write.result is None and write.error is None else _pack_payload(write)
+    (_, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
+    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, _, _, holder) = write[12:]
+    scope_bytes, key_bytes, operation_bytes, family = scope.encode(), key.encode(), operation.encode(), family or b""
+    letter, kind_number, guarantee_number = LETTERS.get(state, OTHER), KINDS.get(kind, 0), GUARANTEES.get(guarantee, 0)
+    payload = b"" if codec is None and result is None and error is None else _pack_payload(codec, result, error)
     flags, more = 0, b""
-    if write.first_at:
-        flags, more = _FIRST, _INSTANT.pack(write.first_at)
-    if write.lease is not None:
+    if first_at:
+        flags, more = _FIRST, _INSTANT.pack(first_at)
+    if lease is not None:
         flags |= _LEASE
-        more += _INSTANT.pack(write.lease)
-    if (settled_at := write.settled_at) is not None:
+        more += _INSTANT.pack(lease)
+    if settled_at is not None:
         if settled_at:
             flags |= _SETTLED
             more += _INSTANT.pack(settled_at)
         else:
             flags |= _SETTLED_NOW
     spelt = b""
-    if not kind or not guarantee or letter is OTHER:
-        words = (write.kind, kind), (write.guarantee, guarantee), (write.state, letter is not OTHER)
+    if not kind_number or not guarantee_number or letter is OTHER:
+        words = (kind, kind_number), (guarantee, guarantee_number), (state, letter is not OTHER)
         spelt = b"".join(_short(word.encode()) for word, has_number in words if not has_number)
-    if (holder := write.holder) is not None:
+    if holder is not None:
         flags |= _HOLDER
         spelt += _LENGTH_2.pack(len(holder)) + holder
-    replay = -1 if write.replay is None else write.replay
-    forget = -1 if write.forget is None else write.forget
+    # fmt: off
     try:
         numbers = _TAIL.pack(
-            *(replay, forget, len(payload), flags, kind, guarantee, write.doubt, write.attempt),
-            *(len(fingerprint), len(token), len(scope), len(key), len(operation)),
+            -1 if replay is None else replay, -1 if forget is None else forget, len(payload), flags,
+            kind_number, guarantee_number, doubt, attempt,
+            len(fingerprint), len(token), len(scope_bytes), len(key_bytes), len(operation_bytes),
         )
         head = b"%c%c%b%c%b" % (letter, len(version), version, len(family), family)
-    except (struct.error, OverflowError) as error:
-        raise RecordRefused(f"a part of the record is too long for Redis, or a number too great: {error}") from None
-    return head, b"".join((numbers, more, fingerprint, token, scope, key, operation, spelt, payload))
+    except (struct.error, OverflowError) as error_of_size:
+        raise RecordRefused(
+            f"a part of the record is too long for Redis, or a number too great: {error_of_size}"
+        ) from None
+    return head, b"".join((
+        numbers, more, fingerprint, token, scope_bytes, key_bytes, operation_bytes, spelt, payload,
+    ))
+    # fmt: on
 
 
 def _fence(write: Write) -> bytes:
@@ -129,8 +137,7 @@ def _short(word: bytes) -> bytes:
     return b"%c%b" % (len(word), word)
 
 
-def _pack_payload(write: Write) -> bytes:
-    codec, result, error = write.codec, write.result, write.error
+def _pack_payload(codec: str | None, result: bytes | None, error: bytes | None) -> bytes:
     what = (codec is not None) * _CODEC + (result is not None) * _RESULT + (error is not None) * _ERROR
     return b"%c%b%b%b%b" % (
         *(what, _short((codec or "").encode())),
@@ -280,24 +287,18 @@ class PackedRows:
             return (*self.settle_old([id, *marks]), put)
         given = (len(fence), fence, len(head), head, len(tail), tail)
         if expect is None and write.state not in _ENDED:
-            packed = b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-                *(shard.claim_start, id, shard.claim_end),
-                *given,
-            )
+            packed = _CLAIM_COMMAND % (shard.claim_start, id, shard.claim_end, *given)
         else:
             expect = b"" if expect is None else b"%c%b" % (len(expect), expect)
-            packed = b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-                *(shard.put_start, id, shard.put_end),
-                *given,
-                *(len(expect), expect),
-            )
+            packed = _PUT_COMMAND % (shard.put_start, id, shard.put_end, *given, len(expect), expect)
         return (RedisCommand(number, packed, True),)
 
     def put_result(self, write: Write, replies: Sequence[Any]) -> PutResult:
         """What a put did, from the script's reply."""
         landed, now, rest = replies[-1]
         if landed:
-            return PutResult(True, record_from_write(write, now=now, fence=int(rest)))
+            stored = record_from_write(write, now=now, fence=int(rest))
+            return new_tuple(PutResult, (True, stored))  # type: ignore[no-any-return]
         return PutResult(False, None if rest is None else unpack_row(write.id, now, rest))
 
     def peek(self, id: bytes) -> tuple[RedisCommand, ...]:

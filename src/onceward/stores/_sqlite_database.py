@@ -116,8 +116,6 @@ class SqliteDatabase:
         while True:
             try:
                 self._try(batch)
-                # A claim that finds somebody there before it is a sign of replays: look first, next time.
-                connections.stale = len(batch) > 1 or batch[0].wrote
                 return
             except DRIVER_ERRORS as error:
                 connections.end_transaction(broken=breaks_connection(error))
@@ -158,10 +156,13 @@ class SqliteDatabase:
 
     def _try(self, batch: list[QueueEntry]) -> None:
         """Perform a batch, once, or raise."""
-        cursor = self.connections.writer or self.connections.open_writer()
+        connections = self.connections
+        cursor = connections.writer or connections.open_writer()
         if cursor.connection.in_transaction:
-            self.connections.end_transaction(broken=False)  # An interrupt came even while another was seen to.
-        failpoints.hit(BEFORE_WRITE)
+            connections.end_transaction(broken=False)  # An interrupt came even while another was seen to.
+        if failpoints.ARMED:
+            failpoints.hit(BEFORE_WRITE)
+        connections.stale = True
         if len(batch) > 1:
             self._put_many(cursor, batch)
             return
@@ -171,9 +172,12 @@ class SqliteDatabase:
             # In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so
             # that the clock is read when the write is made.
             if self._may_relax:
-                self.connections.relax(cursor, write.relaxed)
+                connections.relax(cursor, write.relaxed)
             result = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
-            failpoints.hit(AFTER_COMMIT)
+            if failpoints.ARMED:
+                failpoints.hit(AFTER_COMMIT)
+            # A claim that finds somebody there before it is a sign of replays: look first, next time.
+            connections.stale = result.landed
             entry.answer = _landed_if_own(entry, result) if entry.again else result
         elif entry.job is not None:
             entry.answer = entry.job(cursor)

@@ -77,20 +77,55 @@ def peek(cursor: sqlite3.Cursor, id: bytes, now: int) -> PeekResult | None:
     return new_tuple(PeekResult, row) if row is not None else None
 
 
-def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int) -> PutResult:
-    """Put `write` where `expect` stands (None: nothing), in whatever transaction the cursor's connection is in."""
-    fence = write.fence
-    if write.rise and fence < now:
-        fence = now
-    for _ in range(_TRIES):
-        if (landed := _put(cursor, write, expect, now, fence)) is not None:
-            return new_tuple(PutResult, (True, landed))  # type: ignore[no-any-return]
-        found = find(cursor, write.id, now)
-        if (found.version if found is not None else None) != expect:
-            return PutResult(False, found)
-        # Nothing but the fence was in the way: the clock is behind one that a purge deleted.
-        fence = max(fence, cursor.execute(FENCE_FLOOR).fetchone()[0] + 1) if write.rise else fence
-    raise StoreContended(retry_after_seconds=0.1)
+def put_in(
+    cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, *, least: int = 0, tries: int = _TRIES
+) -> PutResult:
+    """
+    Put `write` where `expect` stands (None: nothing), in whatever transaction the cursor's connection is in.
+
+    This runs for every write, so it is written for speed. The record is what `record_from_write` gives (a test holds
+    that), in a third of its time: the fields are unpacked once. And `sqlite3` looks for an adapter whenever it binds
+    bytes or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and
+    short bytes are bound as bytearrays.
+    """
+    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
+    (fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder) = write[12:]
+    if rise:
+        fence = max(fence, now, least)
+    first_at = first_at or now
+    if settled_at == NOW:
+        settled_at = now
+    # fmt: off
+    shape = (
+        expect is None, not rise, family is None, settled_at is None, lease is None, replay is None, forget is None,
+        codec is None, result is None, error is None, holder is None,
+    )
+    values = (
+        bytearray(id), kind, scope, key, operation, family, guarantee,
+        bytearray(fingerprint), fence, attempt, first_at,
+        state, doubt, bytearray(version), bytearray(token), settled_at,
+        None if lease is None else now + lease,
+        None if replay is None else now + replay,
+        None if forget is None else now + forget,
+        codec, result, error, None if holder is None else bytearray(holder),
+        b"" if expect is None else bytearray(expect),
+    )
+    sql, bound = _statement(shape)
+    if cursor.execute(sql, bound(values)).rowcount == 1:
+        landed = new_tuple(Record, (
+            id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence,
+            attempt, first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error, holder,
+        ))
+        return new_tuple(PutResult, (True, landed))  # type: ignore[no-any-return]
+    # fmt: on
+    found = find(cursor, id, now)
+    if (found.version if found is not None else None) != expect:
+        return PutResult(False, found)
+    if tries == 1:
+        raise StoreContended(retry_after_seconds=0.1)
+    # Nothing but the fence was in the way: the clock is behind one that a purge deleted.
+    floor: int = cursor.execute(FENCE_FLOOR).fetchone()[0]
+    return put_in(cursor, write, expect, now, least=floor + 1, tries=tries - 1)
 
 
 def put_back_in(cursor: sqlite3.Cursor, write: Write, marks: Sequence[bytes], now: int) -> PutResult:
@@ -138,45 +173,6 @@ def _plain_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
     finally:
         connection.text_factory = text_factory
         cursor.close()
-
-
-def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, fence: int) -> Record | None:
-    """
-    One statement that writes and compares; the record if it landed.
-
-    This runs for every write, so it is written for speed. The record is what `as_landed` gives (a test holds that),
-    in a third of its time: the fields are unpacked once. And `sqlite3` looks for an adapter whenever it binds bytes
-    or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and short
-    bytes are bound as bytearrays.
-    """
-    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
-    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder) = write[12:]
-    first_at = first_at or now
-    if settled_at == NOW:
-        settled_at = now
-    # fmt: off
-    shape = (
-        expect is None, not rise, family is None, settled_at is None, lease is None, replay is None, forget is None,
-        codec is None, result is None, error is None, holder is None,
-    )
-    values = (
-        bytearray(id), kind, scope, key, operation, family, guarantee,
-        bytearray(fingerprint), fence, attempt, first_at,
-        state, doubt, bytearray(version), bytearray(token), settled_at,
-        None if lease is None else now + lease,
-        None if replay is None else now + replay,
-        None if forget is None else now + forget,
-        codec, result, error, None if holder is None else bytearray(holder),
-        b"" if expect is None else bytearray(expect),
-    )
-    sql, bound = _statement(shape)
-    if cursor.execute(sql, bound(values)).rowcount != 1:
-        return None
-    return new_tuple(Record, (  # type: ignore[no-any-return]
-        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
-        first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error, holder,
-    ))
-    # fmt: on
 
 
 @cache

@@ -106,7 +106,7 @@ class _SqliteStoreBase:
         return Capabilities(
             awaits=self._awaits,
             relaxes=options.settle == "relaxed",
-            peek=self.peek if options.read_first else None,
+            peek=self._database.peek if options.read_first else None,
             joins=OwnTables(self),
             tables=f"sqlite:///{quote(str(self.path))}",
         )
