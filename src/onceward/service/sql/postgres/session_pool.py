@@ -324,7 +324,8 @@ class SessionPool:
             self._idle.pop().close()
 
     def _is_old(self, session: TenantSession) -> bool:
-        return session.uses > USES_MAX or self._environment.monotonic() - session.opened_at > AGE_SECONDS
+        aged = self._environment.monotonic() - session.opened_at > AGE_SECONDS
+        return aged or session.uses > USES_MAX or session.inserts.is_full
 
 
 class Lending:
