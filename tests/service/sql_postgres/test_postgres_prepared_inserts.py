@@ -14,7 +14,7 @@ from tenant_support import DATABASE, NAMESPACE, Tenant, administrator
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.postgres import PostgresEngine, prepared_inserts
-from onceward.service.sql.postgres.prepared_inserts import PREPARED_MAX, SEEN_MAX, USES_BEFORE, PreparedInserts
+from onceward.service.sql.postgres.prepared_inserts import PARTS_MAX, SEEN_MAX, USES_BEFORE, PreparedInserts
 from onceward.service.sql.postgres.schema_room import MeasuredLately
 from onceward.service.sql.postgres.session import TenantSession
 from onceward.service.sql.postgres.statement_checker import CatalogNames, InsertTarget, StatementChecker
@@ -287,26 +287,26 @@ class TestWhichTexts:
 
         play(story, sessions=1)
 
-    def test_so_many_are_prepared_and_then_the_session_is_closed(
-        self, play: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.fault("pg-a-session-prepares-without-end")
+    def test_so_much_is_prepared_and_the_rest_is_sent_as_text(
+        self, play: Callable[..., Any], sent: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
         A server process keeps what it has prepared for as long as it lives.
         """
-        monkeypatch.setattr(prepared_inserts, "PREPARED_MAX", 2)
+        monkeypatch.setattr(prepared_inserts, "PARTS_MAX", 6)
 
         async def story(tenant: Tenant) -> None:
             await tenant.ask("CREATE TABLE events (id text, at int)")
-            first = tenant.engine._pool._idle[0]
-            for number in range(2):
-                await use(tenant, INSERT.replace("events", "events" + number * " "), 1, times=USES_BEFORE + 1)
-            assert first.inserts.is_full
-            await tenant.ask("SELECT 1")
-            assert tenant.engine._pool._idle[0] is not first
+            prepared = []
+            for blanks in (" ", "  ", "   "):
+                await use(tenant, INSERT.replace(" ", blanks), 1)
+                prepared.append(all(sent[-1]))
+            assert prepared == [True, True, False]
 
         play(story, sessions=1)
 
-    def test_no_more_texts_are_remembered_than_a_session_has_room_for(self) -> None:
+    def test_no_more_texts_are_remembered_than_there_is_room_for(self) -> None:
         """
         Those that were used longest ago go first; long ones and those without a target are not remembered.
         """
@@ -318,4 +318,4 @@ class TestWhichTexts:
         assert len(inserts._seen) == SEEN_MAX
         found = [inserts.find("s", b"%d" % number, TARGET) for _ in range(2) for number in range(20, SEEN_MAX)]
         names = [one.name for one in found if one is not None]
-        assert len(set(names)) == len(names) == PREPARED_MAX
+        assert len(set(names)) == len(names) == PARTS_MAX // 2

@@ -20,10 +20,14 @@ from onceward.service.sql.postgres.statement_checker import InsertTarget
 
 USES_BEFORE: Final = 2
 """How often a session has seen a text before it prepares it: to prepare costs two uses of what it saves."""
-PREPARED_MAX: Final = 200
-"""Inserts that a session prepares; then it has grown for long enough, and is closed."""
+PARTS_MAX: Final = 500
+"""
+Of what a session prepares until it is closed: an insert is one, and each of its columns.
+
+A server process keeps about 12 KiB for each of them, however often it is used. What comes later is sent as text.
+"""
 CHARACTERS_MAX: Final = 1_000
-"""Of a text that is prepared: the server keeps about twenty bytes for each of them."""
+"""Of a text that is prepared."""
 SEEN_MAX: Final = 1_000
 
 SECONDS: Final = (
@@ -56,12 +60,7 @@ class PreparedInserts:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, bytes], _Seen] = OrderedDict()
-        self._made = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time for another session."""
-        return self._made >= PREPARED_MAX
+        self._made = self._parts = 0
 
     def find(self, schema: str, sql: bytes, target: InsertTarget | None) -> PreparedInsert | None:
         """An insert that is used now, if it is prepared or should be; else None, and it is remembered."""
@@ -73,10 +72,11 @@ class PreparedInserts:
             self._seen.move_to_end(place)
             return seen.prepared
         uses = 0 if seen is None else seen.uses
-        if uses < USES_BEFORE or self.is_full:
+        parts = self._parts + 1 + len(target.columns)
+        if uses < USES_BEFORE or parts > PARTS_MAX:
             self._keep(place, _Seen(uses + 1))
             return None
-        self._made += 1
+        self._made, self._parts = self._made + 1, parts
         made = PreparedInsert(self._made, schema, target)
         self._keep(place, _Seen(uses, made))
         return made

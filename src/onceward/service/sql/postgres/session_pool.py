@@ -324,8 +324,7 @@ class SessionPool:
             self._idle.pop().close()
 
     def _is_old(self, session: TenantSession) -> bool:
-        aged = self._environment.monotonic() - session.opened_at > AGE_SECONDS
-        return aged or session.uses > USES_MAX or session.inserts.is_full
+        return session.uses > USES_MAX or self._environment.monotonic() - session.opened_at > AGE_SECONDS
 
 
 class Lending:
