@@ -19,17 +19,16 @@ from onceward._core.codec import encode
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.postgres.engine import SESSIONS
+from onceward.service.sql.postgres.prepared_inserts import check_statement
 from onceward.service.sql.postgres.record_first import record_first
 from onceward.service.sql.postgres.session import PipelineStep, TenantSession, document_of_writes
+from onceward.service.sql.postgres.statement_checker import InsertTarget
 
 INSERT = b"INSERT INTO rows (id, body) VALUES ($1, $2)"
 BEGIN = PipelineStep(b"BEGIN", name=b"begin")
-AFTER = (
-    PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE", name=b"constraints"),
-    PipelineStep(b"SET LOCAL search_path = pg_catalog", name=b"path"),
-    PipelineStep(b"SELECT date_part('epoch', clock_timestamp() - transaction_timestamp())", name=b"seconds"),
-    PipelineStep(b"COMMIT", name=b"commit"),
-)
+TARGET = InsertTarget("rows", ("id", "body"))
+CONSTRAINTS = PipelineStep(b"SET CONSTRAINTS ALL IMMEDIATE", name=b"constraints")
+COMMIT = PipelineStep(b"COMMIT", name=b"commit")
 ID, KEY, FINGERPRINT = 0, 3, 9
 """Of a record's values."""
 FINE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
@@ -44,6 +43,7 @@ class ByHand:
         self._create = create
         self._records: list[list[Any]] = []
         self._schemas: list[bytes] = []
+        self._checks: list[PipelineStep] = []
         self._open: list[TenantSession] = []
         self._free: list[tuple[Any, set[bytes]]] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -59,6 +59,7 @@ class ByHand:
             scope = self._engine._scope(f"live:{name}:db:bench", schema)
             self._records.append(scope.settled(scope.call("key", bytes(33)), kept, bytes(48)))
             self._schemas.append(schema.encode())
+            self._checks.append(PipelineStep(check_statement(schema, TARGET), name=f"check_{schema}".encode()))
         for _ in range(SESSIONS):
             session = await TenantSession.open(self._engine._store.target, DEFAULT_LIMITS, 0.0)
             self._open.append(session)
@@ -75,8 +76,8 @@ class ByHand:
         id, record = sha256(f"{tenant}/{key}".encode()).digest(), self._records[tenant].copy()
         record[ID], record[KEY], record[FINGERPRINT] = id, key.encode(), b"\x01" + id
         first = record_first(self._engine._records, record, id, [self._schemas[tenant], b"5000", b"5000"])
-        steps = (first, BEGIN, PipelineStep(INSERT, [key.encode(), body.encode()]), *AFTER)
-        await _send(pgconn, prepared, steps)
+        work = PipelineStep(INSERT, [key.encode(), body.encode()], b"insert_" + self._schemas[tenant])
+        await _send(pgconn, prepared, (first, BEGIN, work, CONSTRAINTS, self._checks[tenant], COMMIT))
         self._free.append((pgconn, prepared))
         if self._waiting:
             self._waiting.popleft().set_result(None)

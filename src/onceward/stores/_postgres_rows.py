@@ -369,7 +369,8 @@ def qualified(schema: str, sql: bytes) -> bytes:
 _HAS_MORE = "(kept.codec IS NOT NULL OR kept.error IS NOT NULL)"
 _ENDED = "kept.state IN ('settled', 'released')"
 _NEXT = f"CASE WHEN {_HAS_MORE} THEN least(kept.replay_until, kept.forget_at) ELSE kept.forget_at END"
-_LOOKED_AT = "FROM clock, looked JOIN onceward_records AS kept ON kept.id = looked.id WHERE"
+_LOOKED_AT = "FROM clock, onceward_records AS kept WHERE kept.id = ANY (ARRAY(SELECT id FROM looked)) AND"
+"""An array, not a join: a plan that is made while the table is empty would read all of it for the join, for ever."""
 _LOCKED = "FOR UPDATE OF kept SKIP LOCKED"
 PURGE = f"""
 WITH {CLOCK},
@@ -390,7 +391,7 @@ expired AS MATERIALIZED (
     AND (kept.forget_at > clock.now) IS NOT FALSE ORDER BY kept.replay_until LIMIT %(shrink)s::bigint {_LOCKED}),
 later AS MATERIALIZED (
     SELECT kept.id, CASE WHEN {_ENDED} THEN coalesce({_NEXT}, {NEVER}) ELSE {OPEN} END AS due_at {_LOOKED_AT}
-    NOT ({_ENDED}) OR coalesce({_NEXT}, {NEVER}) > clock.now + {HOUR} {_LOCKED}),
+    (NOT ({_ENDED}) OR coalesce({_NEXT}, {NEVER}) > clock.now + {HOUR}) {_LOCKED}),
 gone AS (DELETE FROM onceward_records AS kept USING over WHERE kept.id = over.id RETURNING kept.fence),
 floor AS (
     UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
@@ -399,7 +400,9 @@ shrunk AS (
     UPDATE onceward_records AS kept SET codec = NULL, result = NULL, error = NULL, version = %(version)s::bytea,
         due_at = coalesce(kept.forget_at, {NEVER})
     FROM expired WHERE kept.id = expired.id RETURNING 1),
-moved AS (UPDATE onceward_records AS kept SET due_at = later.due_at FROM later WHERE kept.id = later.id)
+moved AS (
+    UPDATE onceward_records AS kept SET due_at = later.due_at FROM later
+    WHERE kept.id = later.id AND kept.id = ANY (ARRAY(SELECT id FROM later)))
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM shrunk), (SELECT count(*) FROM looked)""".encode()  # noqa: S608
 """
 One step of a purge: look at the records whose time has come, in the order in which it came, and act on each.

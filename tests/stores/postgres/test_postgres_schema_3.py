@@ -191,6 +191,20 @@ class TestWhatIsLookedFor:
             name for name in (*NEW, "onceward_records_pkey") if f"using {name} " in plan or f"on {name} " in plan
         } >= indexes
 
+    @pytest.mark.fault("a-purge-that-was-planned-early-reads-the-table")
+    def test_a_purge_that_was_planned_while_the_table_was_empty_reads_no_more_than_is_due(self, fresh: str) -> None:
+        """
+        Its plan is made once for each connection, and kept: where it goes to the records, it goes by their ids.
+        """
+        upkeep.init(fresh)
+        parameters = {"lock_timeout": "1s", "relaxed": False, "limit": 100, "shrink": 100, "version": bytes(16)}
+        with psycopg.connect(fresh, options=_STARTUP) as connection:
+            lines = [line for (line,) in connection.execute(b"EXPLAIN " + rows.PURGE, parameters).fetchall()]
+        by_id = [number for number, line in enumerate(lines) if " onceward_records_pkey" in line]
+
+        assert by_id
+        assert [lines[one].strip() for one in by_id if "Index Cond: (id =" not in lines[one + 1]] == []
+
     @pytest.mark.fault("a-short-life-is-noticed-a-day-late")
     def test_a_short_life_is_purged_when_it_is_over(self, url: str) -> None:
         """

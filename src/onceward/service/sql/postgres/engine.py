@@ -370,7 +370,7 @@ class PostgresEngine:
         for number, (sql, params) in enumerate(sent):
             try:
                 template = numbered(sql)
-                verb, only_reads, writes = self._short(template) or await self._checked(template)
+                verb, only_reads, writes, target = self._short(template) or await self._checked(template)
                 if request.readonly and not only_reads:
                     raise readonly_error()
                 values = converted[number] if converted is not None else _in_postgres_form(template, params)
@@ -382,7 +382,7 @@ class PostgresEngine:
             makes = verb in _MAKES_RELATIONS
             adds = adds or makes
             grows = grows or verb not in _FREES
-            bound.append(new_tuple(BoundSql, (template.sql.encode(), values, makes, writes)))
+            bound.append(new_tuple(BoundSql, (template.sql.encode(), values, makes, writes, target)))
         is_keyed, limit = request.identity is not None, self._milliseconds
         room = self._room(request, schema, namespace if adds else "", watched=grows and not reads)
         only, certain = request.replay_only, certain_writes(bound)

@@ -25,6 +25,7 @@ from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, Transacti
 from onceward._core.errors import StoreUnavailable
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.postgres.prepared_inserts import PreparedInserts
 from onceward.service.sql.postgres.sqlstates import sql_error
 from onceward.service.sql.postgres.values import from_postgres
 from onceward.stores._postgres_errors import ServerSilent
@@ -158,8 +159,11 @@ class TenantSession:
         """Seconds of that way, which is nobody's work: what the quickest of our own settings took."""
         self.version: int = connection.info.server_version
         """Of the server."""
+        self.inserts = PreparedInserts()
+        """What of tenants' texts is prepared here."""
         self._prepared: set[bytes] = set()
-        self._preparing: list[tuple[bytes, Answer]] = []
+        self._preparing: list[tuple[bytes, Answer, Answer]] = []
+        """Names, what the server says to preparing each, and the answer to the step that is prepared."""
         self._loader = Transformer(connection)
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] | None = None
@@ -417,7 +421,7 @@ class TenantSession:
                 pgconn.send_prepare(name, sql)
                 prepared.add(name)
                 made = Answer()
-                self._preparing.append((name, made))
+                self._preparing.append((name, made, answers[number]))
                 if sent is answers:
                     sent = answers.copy()
                 sent.insert(number + len(sent) - len(answers), made)
@@ -428,10 +432,11 @@ class TenantSession:
         return sent
 
     def _forget_unprepared(self) -> None:
-        """What was skipped, because something before it failed."""
-        for name, answer in self._preparing:
-            if answer.result.status != _DONE:
+        """What was skipped, because something before it failed; or what failed itself, which is its step's error."""
+        for name, made, answer in self._preparing:
+            if made.result.status != _DONE:
                 self._prepared.discard(name)
+                answer.error = answer.error or made.error
         self._preparing.clear()
 
     def _take(self, result: Any, status: int, answer: Answer) -> None:

@@ -116,6 +116,13 @@ FUNCTIONS_EVERYWHERE: Final = frozenset(
 TYPES_EVERYWHERE: Final = frozenset(("int4", "regclass", "regrole", "text"))
 
 
+class InsertTarget(NamedTuple):
+    """Where an INSERT writes to."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
 class CheckedStatement(NamedTuple):
     """A statement that may be sent."""
 
@@ -125,6 +132,8 @@ class CheckedStatement(NamedTuple):
     """Whether it only reads."""
     writes: int | None = None
     """How many rows it writes and that it returns none, where that is certain: an INSERT of plain values."""
+    target: InsertTarget | None = None
+    """Of such an INSERT that may be prepared: it means the same for as long as its columns have the same types."""
 
 
 class StatementChecker:
@@ -162,7 +171,10 @@ class StatementChecker:
             elif name:
                 raise _denied(f"{name.removesuffix('Stmt')}")
             self._check_node(name, node)
-        return CheckedStatement(STATEMENTS[kind], reads, _rows_inserted(root) if kind == "InsertStmt" else None)
+        if kind != "InsertStmt":
+            return CheckedStatement(STATEMENTS[kind], reads)
+        writes = _rows_inserted(root)
+        return CheckedStatement(STATEMENTS[kind], reads, writes, None if writes is None else _insert_target(root))
 
     def _check_node(self, name: str, node: Node) -> None:
         """One node; without a name for those that stand in a field whose type is always the same."""
@@ -234,6 +246,8 @@ _INSERT_FIELDS: Final = frozenset(("relation", "cols", "selectStmt", "override")
 _VALUES_FIELDS: Final = frozenset(("valuesLists", "limitOption", "op"))
 _PLAIN_VALUES: Final = frozenset(("", "A_Const", "List", "ParamRef", "SetToDefault", "String", "TypeCast", "TypeName"))
 
+_UNTYPED_VALUES: Final = frozenset(("", "A_Const", "List", "ParamRef", "SetToDefault"))
+
 
 def _rows_inserted(node: Node) -> int | None:
     """How many rows an INSERT writes, if that does not depend on anything: no RETURNING, no conflict, no function."""
@@ -245,6 +259,19 @@ def _rows_inserted(node: Node) -> int | None:
     return len(source["valuesLists"])
 
 
+def _insert_target(node: Node) -> InsertTarget | None:
+    """Where an INSERT of plain values writes to, if it may be prepared and used again."""
+    columns = [one["ResTarget"] for one in node.get("cols", ())]
+    if not columns or "schemaname" in node["relation"]:
+        return None
+    if not all(one.keys() <= {"name", "location"} for one in columns):
+        return None  # A part of a column, such as an array's.
+    for name, value in _nodes(node["selectStmt"]["SelectStmt"]["valuesLists"]):
+        if name not in _UNTYPED_VALUES or "sval" in value:
+            return None  # A type of its own; or a text, which may say 'now' and is read when it is prepared.
+    return InsertTarget(node["relation"]["relname"], tuple(one["name"] for one in columns))
+
+
 def _moves_sequence(node: Node) -> bool:
     return _strings(node["funcname"])[-1] in ("nextval", "setval")
 
@@ -253,7 +280,7 @@ def _denied(what: str, hint: str | None = None) -> SqlError:
     return SqlError(SqlKind.DENIED, f"{what} is not allowed here", hint=hint)
 
 
-def _nodes(root: Node) -> Iterator[tuple[str, Node]]:
+def _nodes(root: Any) -> Iterator[tuple[str, Node]]:
     """Every object of the tree: with its kind, or without one where the field says what it is."""
     waiting: list[tuple[str, Any]] = [("", root)]
     while waiting:

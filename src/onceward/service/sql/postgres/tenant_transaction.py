@@ -11,6 +11,8 @@ in any transaction that a gate joins: the core decides, and the unique constrain
 Where the result is certain before anything is sent (an INSERT of plain values), its record comes first and all is one:
 
     look, or stop; the settled record; settings, role | BEGIN | the statements | constraints | time taken | COMMIT
+
+An insert that this session has seen before is prepared there (`prepared_inserts.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from onceward.adapters._psycopg_transaction_flow import NOT_LANDED, NOT_OURS, ST
 from onceward.protocol.errors import SqlError
 from onceward.runtime.flow_driver import BegunCoroutine
 from onceward.service.sql.postgres.keyed_scope import KeyedCall
+from onceward.service.sql.postgres.prepared_inserts import SECONDS, PreparedInsert
 from onceward.service.sql.postgres.record_first import record_first
 from onceward.service.sql.postgres.schema_room import HEAVY_ROWS, HEAVY_SECONDS, SchemaRoom, quota_full
 from onceward.service.sql.postgres.session import (
@@ -42,6 +45,7 @@ from onceward.service.sql.postgres.session import (
     document_of_writes,
 )
 from onceward.service.sql.postgres.sqlstates import sql_error
+from onceward.service.sql.postgres.statement_checker import InsertTarget
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_wire import int8, put_values
 from onceward.stores._settled_ids import SettledIds
@@ -87,12 +91,8 @@ _COMMITTED: Final = b"COMMIT"
 """What the server says then; of a transaction that failed it says ROLLBACK."""
 _ROLLBACK: Final = PipelineStep(b"ROLLBACK", name=b"onceward_rollback")
 _TIMED: Final = PipelineStep(f"SELECT {_TOOK}".encode(), name=b"onceward_took")
-_SECONDS: Final = PipelineStep(
-    b"SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) "
-    b"pg_catalog.transaction_timestamp())",
-    name=b"onceward_seconds",
-)
-"""The same, asked as the tenant: so every name in it says where it is from."""
+_SECONDS: Final = PipelineStep(SECONDS.encode(), name=b"onceward_seconds")
+"""The same, asked as the tenant."""
 _BARRIER: Final = PipelineStep(rows.BARRIER, name=b"onceward_barrier")
 
 
@@ -104,6 +104,8 @@ class BoundSql(NamedTuple):
     makes_relations: bool = False
     writes: int | None = None
     """How many rows it writes and that it returns none, where that is certain."""
+    target: InsertTarget | None = None
+    """Of an insert that may be prepared."""
 
 
 class TenantRequest(NamedTuple):
@@ -188,6 +190,10 @@ def _foretold(writes: tuple[int, ...], batch: bool) -> dict[str, Any]:
 @lru_cache(maxsize=1_000)
 def _foretold_bytes(writes: tuple[int, ...], batch: bool) -> Encoded:
     return encode(_foretold(writes, batch))
+
+
+class _NotPrepared(Exception):
+    """What was sent as a prepared statement failed, and nothing was done: its text says why, or does it."""
 
 
 class SchemaGone(Exception):
@@ -305,18 +311,31 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
 
         False if a record stands under the key: then nothing was done, and nothing is known of that record.
         """
+        request = self._request
+        if len(request.statements) == 1 and not request.room.measured:
+            inserts, only = self._session.inserts, request.statements[0]
+            insert = inserts.find(request.schema, only.sql, only.target)
+            if insert is not None:
+                try:
+                    return await self._settle_at_once(call, chance, insert)
+                except _NotPrepared:
+                    await self.rollback()
+                finally:
+                    if not insert.is_established:
+                        inserts.forget(request.schema, only.sql)
+        return await self._settle_at_once(call, chance, None)
+
+    async def _settle_at_once(self, call: KeyedCall, chance: bytes, insert: PreparedInsert | None) -> bool:
         request, session = self._request, self._session
         room, schema = request.room, request.schema
         record = call.scope.settled(call, request.foretold_bytes(), chance)
         before = room.before(schema) if room.measured else ()
         opening = record_first(self._records, record, call.id, request.tenant_settings)
-        statements = [new_tuple(PipelineStep, (one.sql, one.values, b"", False)) for one in request.statements]
-        after = (_CONSTRAINTS, *_LEAVE, room.measuring(schema)) if room.measured else _CONSTRAINTS_PATH
         first = len(before) + 2
-        last = first + len(statements)
+        last = first + len(request.statements)
         self._begun = self.committing = True
         answers = await session.exchange(
-            [*before, opening, _BEGIN, *statements, *after, _SECONDS, _COMMIT],
+            [*before, opening, _BEGIN, *self._foretold_steps(insert), _COMMIT],
             commits=True,
             counted=range(first, last),
             counter=RowCounter(session.limits),
@@ -330,6 +349,8 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
                 self._note_growth(answers[last:-2])
             self.settled = True
             self._seen.add(call.id)
+            if insert is not None:
+                insert.is_established = True
             return True
         self._begun = session.is_in_transaction
         for answer in (*answers[: len(before)], answers[first - 1]):
@@ -339,11 +360,26 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
         if answers[first - 2].error is not None:
             await self._not_looked(answers[first - 2].error)
             return False
+        if insert is not None and _may_be_outdated(answers[first:-1]):
+            insert.is_established = False
+            raise _NotPrepared
         self._check(_Sent(answers[first - 2], answers[first:last], answers[last:-2], ()))
         if took.error is not None:
             raise _ours(took.error)
         self._committed(commit)
         raise IllegalMove("the transaction of this request ended by itself")
+
+    def _foretold_steps(self, insert: PreparedInsert | None) -> list[PipelineStep]:
+        """The statements, what is to be asked after them as the tenant, and the time that all of it took."""
+        request = self._request
+        if insert is not None:
+            only = request.statements[0]
+            work = new_tuple(PipelineStep, (only.sql, only.values, insert.name, False))
+            return [work, _CONSTRAINTS, new_tuple(PipelineStep, (insert.check_sql, (), insert.check_name, False))]
+        statements = [new_tuple(PipelineStep, (one.sql, one.values, b"", False)) for one in request.statements]
+        if request.room.measured:
+            return [*statements, _CONSTRAINTS, *_LEAVE, request.room.measuring(request.schema), _SECONDS]
+        return [*statements, *_CONSTRAINTS_PATH, _SECONDS]
 
     async def _landed(self, put: Answer, commit: Answer) -> bool:
         """Whether the record is put and committed; False if another one stands there, and everything is undone."""
@@ -552,6 +588,11 @@ def _done(value: T) -> asyncio.Future[T]:
 
 def _code_of(failed: Any) -> str:
     return (failed.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+
+
+def _may_be_outdated(answers: Sequence[Answer]) -> bool:
+    """Whether an insert has failed because of what it was prepared for; not if it waited, or there was no room."""
+    return all(one.error is None or _code_of(one.error) not in _TENANTS_DOING for one in answers)
 
 
 def _ours(failed: Any) -> Exception:
