@@ -12,6 +12,7 @@ has it, and must name it all the same.
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import gc
 import importlib
@@ -20,9 +21,10 @@ import json
 import os
 import runpy
 import sys
+import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import onceward  # noqa: F401 - warm
 
@@ -40,8 +42,7 @@ def main() -> None:
         warm(Path(order["file"]).read_text(encoding="utf-8"))
         pid = os.fork()
         if pid == 0:
-            run(order)
-            return  # The child ends as any script does: threads are joined, what is registered runs.
+            end(run(order))
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -59,8 +60,8 @@ def warm(script: str) -> None:
     gc.freeze()
 
 
-def run(order: dict[str, Any]) -> None:
-    """Be that script."""
+def run(order: dict[str, Any]) -> int:
+    """Be that script; its exit code."""
     gc.unfreeze()  # Packages that ask who refers to an object (Hypothesis does) are not to be told nobody.
     output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -75,11 +76,27 @@ def run(order: dict[str, Any]) -> None:
     sys.path[0] = order["folder"]
     try:
         runpy.run_path(order["file"], run_name="__main__")
-    except SystemExit:
-        raise
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
         traceback.print_exc()
-        sys.exit(1)
+        return 1
+    return 0
+
+
+def end(code: int) -> NoReturn:
+    """
+    End as any script does: threads are joined, what is registered runs, what is printed is written.
+
+    What is left out is to take apart every module of every framework, one by one, which takes longer than most scripts.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
