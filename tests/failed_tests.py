@@ -12,4 +12,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return  # A worker, or a run that is to leave nothing.
     failed = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
     proofs = {one.nodeid: any(name == "requirement" for name, _ in one.user_properties) for one in failed}
-    session.config.cache.set("onceward/failed", proofs)
+    seed = session.config.getoption("randomly_seed", None)  # It chooses which faults are planted, too.
+    session.config.cache.set("onceward/failed", {"seed": seed if isinstance(seed, int) else None, "failed": proofs})

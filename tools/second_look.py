@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 FAILED = Path(".pytest_cache/v/onceward/failed")
-"""Written by `tests/conftest.py` at the end of a run: the tests that failed, and whether each proves a requirement."""
+"""Written at the end of a run (`tests/failed_tests.py`): its seed, and of each failed test whether it is a proof."""
 MOST = 3
 TIMES = 3
 
@@ -37,15 +37,17 @@ def refusal(failed: dict[str, bool]) -> str:
 def main() -> int:
     """Judge what the last run left."""
     try:
-        failed: dict[str, bool] = json.loads(FAILED.read_text(encoding="utf-8"))
+        left = json.loads(FAILED.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        failed = {}
+        left = {"seed": None, "failed": {}}
+    failed: dict[str, bool] = left["failed"]
     reason = refusal(failed)
     if reason:
         print(f"no second look: {reason}")
         return 1
     print(f"a second look: {len(failed)} failed test(s), each {TIMES} times, alone", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *failed]
+    seed = [] if left["seed"] is None else [f"--randomly-seed={left['seed']}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *seed, *failed]
     for _ in range(TIMES):
         if subprocess.run(command, check=False).returncode:
             return 1
