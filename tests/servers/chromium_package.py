@@ -63,8 +63,9 @@ def _fetch() -> Unpacked:
     except CannotFetch:
         unpacked = _unpack(_own_lists())
     place = FOLDER / "root"
-    multiarch = [one for one in sorted(place.glob("usr/lib/*-linux-gnu*")) if one.is_dir()]
-    libraries = [str(one) for one in (*multiarch, *sorted(place.glob("lib/*-linux-gnu*")))]
+    # Some libraries are in a folder of their package (libpulsecommon), found by a path that is not the machine's here.
+    above = [*place.glob("usr/lib/*-linux-gnu*"), *place.glob("lib/*-linux-gnu*")]
+    libraries = sorted({str(file.parent) for one in above for file in (*one.glob("lib*.so*"), *one.glob("*/lib*.so*"))})
     environment = {"FONTCONFIG_FILE": str(_fonts(place))}
     if libraries:
         environment["LD_LIBRARY_PATH"] = ":".join(libraries)
