@@ -90,7 +90,13 @@ Spec = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the real list and the real hooks, and no tests yet."""
-    hooks = ("tests/conftest.py", "tests/timing.py", "tests/servers/__init__.py", "tests/servers/ending.py")
+    hooks = (
+        "tests/conftest.py",
+        "tests/failed_tests.py",
+        "tests/timing.py",
+        "tests/servers/__init__.py",
+        "tests/servers/ending.py",
+    )
     for name in ("docs/reference/requirements.md", *hooks):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

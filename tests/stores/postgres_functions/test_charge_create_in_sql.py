@@ -225,7 +225,7 @@ def test_the_page_for_database_teams_runs_and_names_the_two_routes_that_are_take
 
     assert rows(url, "SELECT count(*), sum(amount)::text FROM charge") == [(1, "12.5000")]
     assert [row[1:4] for row in found[-1]] == [("live:charge:order-17", "settled", 1)]
-    assert "`INSERT ... ON CONFLICT (id) DO NOTHING`, judged by `onceward_records_pkey`" in said
+    assert "`INSERT ... ON CONFLICT (id) DO NOTHING`, decided by `onceward_records_pkey`" in said
     assert "ON CONFLICT (id) DO NOTHING" in done
     assert "`UPDATE ... WHERE version = ...` locks the row and compares" in said
     assert "WHERE kept.id = its_id AND kept.version = standing.version" in done
