@@ -41,12 +41,12 @@ quick: lint ## The checks, and the tests that need neither a server nor a clock:
 	STORES=memory,sqlite $(PYTEST) -m 'not slow and not timing' $(QUICK:%=tests/%)
 
 .PHONY: test
-test: said-test lint ## Every check, and every test in a dose: what CI runs (about twenty minutes)
+test: said-test lint ## Every check, and every test in a dose: what CI runs (about twenty-five minutes)
 	@echo '$(PYTEST) tests'; $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
 
 .PHONY: said-test
 said-test:
-	@echo "make test: ruff, mypy, then every test on real servers (PostgreSQL, Redis, a browser if there is one): about twenty minutes on two quiet cores."
+	@echo "make test: ruff, mypy, then every test on real servers (PostgreSQL, Redis, a browser if there is one): about twenty-five minutes on two quiet cores."
 
 .PHONY: test-all
 test-all: $(STAMP) ## Every tier at full length, whatever becomes of the others (an hour)
