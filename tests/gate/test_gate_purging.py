@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Gate
+from onceward._core.store_protocols import PurgeResult
 from onceward.errors import StoreUnavailable
 from onceward.gate import purger
 from onceward.gate.call_factory import PurgeSchedule
@@ -78,6 +79,64 @@ def heard(gate: Gate, key: str) -> Any:
 async def done() -> str:
     """What an awaiting gate runs."""
     return "done"
+
+
+IN_VAIN = PurgeResult(0, 0)
+
+
+def runs_to_next(schedule: PurgeSchedule) -> int:
+    """How many runs there are until a purge is due."""
+    runs = 0
+    while not schedule.is_due():
+        schedule.count()
+        runs += 1
+    return runs
+
+
+class TestHowOften:
+    """What finds nothing to do comes more and more seldom, and as soon as there is something, as often as before."""
+
+    @pytest.mark.fault("purges-in-vain-come-as-often", "a-purge-that-found-something-is-followed-late")
+    @pytest.mark.parametrize("found", [PurgeResult(1, 0), PurgeResult(0, 1)], ids=["forgotten", "shrunk"])
+    def test_each_purge_in_vain_doubles_the_way_to_the_next(self, found: PurgeResult) -> None:
+        """
+        Up to a limit; and one deleted or shrunk row takes it back.
+        """
+        schedule = PurgeSchedule()
+        ways = [runs_to_next(schedule)]
+        for result in (*[IN_VAIN] * 6, found, found, IN_VAIN):
+            schedule.found(result)
+            ways.append(runs_to_next(schedule))
+
+        assert ways == [10, 100, 200, 400, 800, 800, 800, 50, 50, 100]
+        assert (PurgeSchedule.PURGE_EVERY, PurgeSchedule.PURGE_EVERY_MAX) == (50, 800)
+
+    @pytest.mark.fault("purges-in-vain-come-as-often")
+    @pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+    def test_a_gate_tells_its_schedule_what_a_purge_found(self, colour: str) -> None:
+        """
+        Nothing is due for a day: after 10 runs, and after 100 more.
+        """
+
+        def blocking() -> int:
+            store = Slow()
+            store.go_on.set()
+            with Gate(store, scope="acme") as gate:
+                for number in range(4 * RUNS):
+                    gate.run(f"k:{number}", lambda: "done")
+                    gate._purger.wait()
+            return len(store.purged)
+
+        async def awaiting() -> int:
+            store = AsyncSlow()
+            store.go_on.set()
+            async with AsyncGate(store, scope="acme") as gate:
+                for number in range(4 * RUNS):
+                    await gate.run(f"k:{number}", done)
+                    await gate._purger.wait()
+            return store.purged
+
+        assert (blocking() if colour == "blocking" else asyncio.run(awaiting())) == 2
 
 
 class TestBlocking:

@@ -527,15 +527,23 @@ def log_purge_failure() -> None:
 
 
 class PurgeSchedule:
-    """Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing."""
+    """
+    Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing.
+
+    A purge that finds nothing is still a trip to the store, and takes the interpreter from a caller. So each in vain
+    doubles the way to the next, up to a limit, and the first that finds something takes it back.
+    """
 
     PURGE_EVERY = 50
+    PURGE_EVERY_MAX = 800
+    """Runs between two purges while nothing is due. As many rows may be left over when that ends."""
     PURGE_LIMIT = 100
     """Rows per purge: twice what comes in, and few enough not to be noticed (0.1 ms a row in a table of a million)."""
 
     def __init__(self) -> None:
+        self._every = self.PURGE_EVERY
         # Processes that live for a few runs only must purge, too.
-        self._runs = self.PURGE_EVERY - 10
+        self._runs = self._every - 10
 
     def count(self) -> None:
         """A function was run."""
@@ -543,7 +551,12 @@ class PurgeSchedule:
 
     def is_due(self) -> bool:
         """Whether it is time for a purge."""
-        if self._runs < self.PURGE_EVERY:
+        if self._runs < self._every:
             return False
         self._runs = 0
         return True
+
+    def found(self, result: PurgeResult) -> None:
+        """A purge is done."""
+        in_vain = not (result.forgotten or result.shrunk)
+        self._every = min(2 * self._every, self.PURGE_EVERY_MAX) if in_vain else self.PURGE_EVERY

@@ -430,7 +430,9 @@ class Gate:
     def _tidy(self) -> None:
         """Purge a little, on the gate's own connection, behind the answer (`purger.py`)."""
         try:
-            self._call_factory.purged(self.store.purge(PurgeSchedule.PURGE_LIMIT), PurgeSchedule.PURGE_LIMIT)
+            result = self.store.purge(PurgeSchedule.PURGE_LIMIT)
+            self._purge_schedule.found(result)
+            self._call_factory.purged(result, PurgeSchedule.PURGE_LIMIT)
         except StoreUnavailable:
             return
         except Exception:

@@ -438,7 +438,9 @@ class AsyncGate:
     async def _tidy(self) -> None:
         """Purge a little, on the gate's own connection, behind the answer (`purger.py`)."""
         try:
-            self._call_factory.purged(await self.store.purge(PurgeSchedule.PURGE_LIMIT), PurgeSchedule.PURGE_LIMIT)
+            result = await self.store.purge(PurgeSchedule.PURGE_LIMIT)
+            self._purge_schedule.found(result)
+            self._call_factory.purged(result, PurgeSchedule.PURGE_LIMIT)
         except StoreUnavailable:
             return
         except Exception:

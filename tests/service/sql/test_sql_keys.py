@@ -4,6 +4,7 @@ Keys and plans: the record is in the same transaction as the statement's effect,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from onceward import Expired, KeyReused
 from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.store_protocols import PurgeResult
 from onceward.errors import KeyInvalid, RequestInvalid
 from onceward.service.sql import Keyed, Limits, LocalDatabase, SqlError, SqlKind, Step
 from onceward.service.sql.requests import as_sent, build_request
@@ -332,7 +334,7 @@ def test_a_key_that_is_none_is_refused(orders: LocalDatabase, key: str) -> None:
 @pytest.mark.requirement("E31")
 def test_records_that_are_past_their_time_are_deleted_by_and_by(tmp_path: Path) -> None:
     """
-    Nobody has to tidy: every fifty keyed requests some expired records go.
+    Nobody has to tidy: every so many keyed requests some expired records go.
     """
     clock = StillEnvironment()
     with LocalDatabase(tmp_path / "t.db", environment=clock, after_expiry="run", retain=60) as database:
@@ -344,6 +346,29 @@ def test_records_that_are_past_their_time_are_deleted_by_and_by(tmp_path: Path) 
         left = database._database.connection.execute("SELECT count(*) FROM onceward_records").fetchone()
 
         assert left[0] <= 70
+
+
+@pytest.mark.fault("sql-purges-in-vain-come-as-often")
+def test_a_database_without_anything_to_delete_is_purged_less_and_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    After 10 keyed requests, and after 100 more: a purge in vain is a transaction that somebody waits for.
+    """
+    purges: list[threading.Thread] = []
+    with LocalDatabase(tmp_path / "t.db") as database:
+        store = database._database.store
+        purge = store.purge
+
+        def counting(limit: int) -> PurgeResult:
+            purges.append(threading.current_thread())
+            return purge(limit)
+
+        monkeypatch.setattr(store, "purge", counting)
+        for number in range(200):
+            database.query("SELECT 1", identity=Keyed(ME, f"k-{number}"))
+
+    assert purges.count(threading.current_thread()) == 2
 
 
 @pytest.mark.fault("sql-another-parameter-is-the-same-request")

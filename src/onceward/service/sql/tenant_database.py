@@ -22,6 +22,7 @@ from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransactio
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.operation_flow import peeked_outcome
 from onceward.gate import Gate, Sealed
+from onceward.gate.call_factory import PurgeSchedule
 from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
@@ -43,9 +44,6 @@ RAN = failpoints.declare("sql.request.after", "a request and its record are writ
 COMMIT = failpoints.declare("sql.commit.before", "every request of a group is written | they are committed")
 COMMITTED = failpoints.declare("sql.commit.after", "a group is committed | anybody is answered")
 
-PURGE_EVERY = 50
-PURGE_LIMIT = 100
-"""After so many keyed requests, so many rows: twice what comes in."""
 MISSES_MAX = 4
 LOOK_EVERY = 16
 """After so many requests in a row that were new, one of so many is looked for before the gate is asked."""
@@ -127,7 +125,7 @@ class WritableDatabase:
         self._main_gate: Gate | None = None
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, Gate] = OrderedDict()
-        self._since_purge = 0
+        self._purges = PurgeSchedule()
         self._looking = self.connection.cursor()
         self._misses = 0
         """Looks in a row that found no record."""
@@ -297,7 +295,8 @@ class WritableDatabase:
                 )
             case None:
                 return RequestResult(self._in_savepoint(work), False)
-        self._since_purge += ran
+        if ran:
+            self._purges.count()
         return RequestResult(document, not ran)
 
     def _in_savepoint(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -335,10 +334,9 @@ class WritableDatabase:
 
     def _tidy(self) -> None:
         """Forget what has expired: nobody else does, as every record here joins a transaction."""
-        if self._since_purge >= PURGE_EVERY:
-            self._since_purge = 0
+        if self._purges.is_due():
             with suppress(OncewardError):  # Tidying can wait; the callers cannot.
-                self.store.purge(PURGE_LIMIT)
+                self._purges.found(self.store.purge(PurgeSchedule.PURGE_LIMIT))
 
 
 def _index_by_age(path: Path) -> None:
