@@ -10,7 +10,6 @@ import psycopg
 
 from bench import servers
 from bench.comparing import OwnField, compare_own
-from bench.report import Aim
 from bench.settings import Settings
 from onceward.service.sql.postgres.preparation import ROLE, preparation_script
 
@@ -25,17 +24,9 @@ LABELS = {
 CASES = {
     "write_one": "inserts, one caller",
     "write_many": "inserts, 32 callers (the engine: 8 tenants, 16 sessions)",
-    "limit_one": "keyed inserts, one caller, of the same statements by hand",
-    "limit_many": "keyed inserts, 32 callers, of the same statements by hand",
     "replay_one": "replays of one of 200 keys, one caller (bare: an insert)",
     "replay_many": "replays, 32 callers (bare: an insert)",
 }
-AIMS = [
-    Aim("limit_one", "ours", 0.9, "keyed inserts on PostgreSQL, one caller, of the same statements by hand"),
-    Aim("write_many", "ours", 0.45, "keyed inserts on PostgreSQL, 32 callers, of bare inserts"),
-    Aim("replay_one", "ours", 1.0, "replays on PostgreSQL, one caller, of bare inserts"),
-    Aim("replay_many", "ours", 1.0, "replays on PostgreSQL, 32 callers, of bare inserts"),
-]
 
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -43,12 +34,10 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     compared = {
         "write_one": ("bare", [*LABELS]),
         "write_many": ("bare", [*LABELS]),
-        "limit_one": ("hand", ["hand", "ours"]),
-        "limit_many": ("hand", ["hand", "ours"]),
         "replay_one": ("bare", ["bare", "ours"]),
         "replay_many": ("bare", ["bare", "ours"]),
     }
-    field = OwnField("bench.sql_postgres:SqlPostgres", LABELS, CASES, compared, AIMS)
+    field = OwnField("bench.sql_postgres:SqlPostgres", LABELS, CASES, compared, [])
     with servers.postgres(folder / "server") as server:
         print(f"\n## sql-postgres: tenants' databases on PostgreSQL {server.version}, fsync and synchronous_commit on")
         return compare_own(field, settings, folder, SECONDS, partial(_prepared, server))

@@ -100,7 +100,7 @@ ADAPTERS: dict[str, Callable[[str], Any]] = {
 
 
 class SqlPostgres:
-    """One adapter, under one caller or many: `write_one`, `write_many`, `replay_one`; `limit_one` writes as well."""
+    """One adapter, under one caller or many: `write_one`, `write_many`, `replay_one`, `replay_many`."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)

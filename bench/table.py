@@ -79,6 +79,7 @@ def _http(store: str, case: str, aim: float) -> Row:
 
 _TWO_WRITES, _GROUP, _EVERYSEC = "two durable writes", "group commit thread", "redis/everysec"
 _CLAIM, _POOL = "claim-or-get + settle", "asyncpg pool of 20"
+_INSERT = "a bare INSERT, autocommit, no key"
 ROWS = (
     _row("SQLite FULL fresh, 1 caller", _TWO_WRITES, "sqlite", "fresh_seq", 0.95, _SQLITE),
     _row("SQLite replay, 1 caller", "SELECT + json.loads, no fingerprint", "sqlite", "replay_seq", 0.6, _SQLITE),
@@ -113,6 +114,15 @@ ROWS = (
     _http("SQLite", "replay", 1.0),
     _http("PostgreSQL", "replay", 0.8),
     _http("Redis", "replay", 0.7),
+    *(
+        Row(f"SQL on PostgreSQL, {what}", _INSERT, ("sql-postgres",), measured, aim, limits=limits)
+        for what, measured, aim, limits in (
+            ("keyed INSERT, 1 caller", "write_one", 0.7, ("hand",)),
+            ("keyed INSERT, 32 callers", "write_many", 0.45, ("hand",)),
+            ("replay, 1 caller", "replay_one", 1.0, ()),
+            ("replay, 32 callers", "replay_many", 1.0, ()),
+        )
+    ),
     *(
         Row(
             f"{what}, SQLite {case}",
