@@ -125,7 +125,7 @@ class TestRows:
     @pytest.mark.parametrize(
         ("query", "index"),
         [
-            (rows.FIND.replace("? -", "1 -").replace("- ?", "- 1").replace("= ?", "= x''"), "PRIMARY KEY"),
+            (rows.FIND.replace("? -", "1 -").replace("- ?", "- 1").replace("= ?", "= x''"), "sqlite_autoindex"),
             (rows.DUE.replace("?", "1"), "onceward_due"),
             (rows.EXTEND.replace("?", "1"), "onceward_family"),
         ],

@@ -51,8 +51,6 @@ class Connections:
         self.environment = environment
         self.closed: str | None = None
         """Why nothing can be opened any more."""
-        self.migrated: tuple[int, int] | None = None
-        """The schema's versions before and after, if opening changed it."""
         self.writer: sqlite3.Cursor | None = None
         self.relaxed = False
         """Whether the writer's next commit does not wait for the disk."""
@@ -157,12 +155,10 @@ class Connections:
                     f"{self.path} cannot have a write-ahead log (journal mode is {mode}); put it on a local disk"
                 )
             cursor.execute(f"PRAGMA synchronous = {self.options.synchronous}")
-            before, after = schema.bring_up_to_date(cursor)
+            schema.bring_up_to_date(cursor)
         except BaseException:
             connection.close()
             raise
-        if before != after:
-            self.migrated = (before, after)
         self.relaxed = False
         self.writer = cursor
         return cursor

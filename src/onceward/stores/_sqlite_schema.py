@@ -3,6 +3,9 @@ The schema of a SQLite store, and its migrations: numbered .sql files, each appl
 
 The version is kept in a table of ours. `user_version` and `application_id` belong to whoever owns the file: the
 user's own tables may live next to ours.
+
+Opening a file brings it up to `AT_OPENING`. What comes after that copies the table, and is left to `store migrate`: it
+keeps every writer waiting, and needs as much room again. Until then the file works as it is, with the same statements.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from onceward._core.errors import SchemaMismatch
+from onceward._core.errors import ConfigurationError, SchemaMismatch
 from onceward.runtime import failpoints
 from onceward.stores._migration_scripts import migration_scripts
 from onceward.stores._sqlite_file import split_statements
 
-LATEST = 2
+LATEST = 3
+AT_OPENING = 2
 
 BEGUN = failpoints.declare("sqlite.migrate.begun", "the write lock is ours | the first statement of a migration")
 STATEMENT = failpoints.declare("sqlite.migrate.statement", "one statement of a migration is done | the next one")
@@ -24,6 +28,9 @@ COMMIT = failpoints.declare("sqlite.migrate.commit", "every statement is done | 
 _HAS_META = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_meta'"
 _VERSION = "SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _SET_VERSION = "UPDATE onceward_meta SET value = ? WHERE name = 'schema_version'"
+_FOREIGN = """
+SELECT type || ' ' || name FROM sqlite_schema WHERE tbl_name = 'onceward_records' AND type IN ('index', 'trigger')
+AND sql IS NOT NULL AND name NOT IN ('onceward_due', 'onceward_family', 'onceward_age')"""
 
 
 def version_of(cursor: sqlite3.Cursor) -> int:
@@ -37,21 +44,45 @@ def version_of(cursor: sqlite3.Cursor) -> int:
     return version
 
 
-def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
-    """Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it."""
-    if (before := checked_version(version_of(cursor))) == LATEST:
+def bring_up_to_date(cursor: sqlite3.Cursor, *, copies: bool = False) -> tuple[int, int]:
+    """
+    Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it.
+
+    `copies`: also what copies the table. In a new file there is nothing to copy.
+    """
+    before = checked_version(version_of(cursor))
+    if before == _goal(before, copies=copies):
         return before, before
     cursor.execute("BEGIN IMMEDIATE")
     before = checked_version(version_of(cursor))
+    goal = _goal(before, copies=copies)
     failpoints.hit(BEGUN)
+    if 0 < before <= AT_OPENING < goal:
+        _refuse_foreign(cursor)
     for number, script in migrations(before):
+        if number > goal:
+            break
         for statement in script:
             cursor.execute(statement)
             failpoints.hit(STATEMENT)
         cursor.execute(_SET_VERSION, (number,))
     failpoints.hit(COMMIT)
     cursor.execute("COMMIT")
-    return before, LATEST
+    return before, goal
+
+
+def _goal(before: int, *, copies: bool) -> int:
+    return LATEST if copies or before == 0 else max(before, AT_OPENING)
+
+
+def _refuse_foreign(cursor: sqlite3.Cursor) -> None:
+    """What somebody else has put on the table would be gone with it."""
+    found = [name for (name,) in cursor.execute(_FOREIGN)]
+    if found:
+        raise ConfigurationError(
+            f"the table onceward_records has {', '.join(found)}, which would be lost when it is copied: drop it, run "
+            "`onceward store migrate` again, and create it anew"
+        )
 
 
 def checked_version(version: int) -> int:

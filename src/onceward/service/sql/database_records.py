@@ -157,7 +157,7 @@ class DatabaseRecords:
                     return None
                 if table[0] != "table" or table[1].upper().startswith("CREATE VIRTUAL"):
                     raise StoreUnavailable(f"{path.name} has something else where its records should be")
-                if schema.checked_version(schema.version_of(cursor)) < schema.LATEST:
+                if schema.checked_version(schema.version_of(cursor)) < schema.AT_OPENING:
                     _show_as_latest(cursor)
                 return ask(cursor, self._environment.wall_us())
         except DRIVER_ERRORS as error:

@@ -83,7 +83,7 @@ class SqliteSource:
         if not self._has_records():
             return
         cursor = self._connection.cursor()
-        modern = records_schema.checked_version(records_schema.version_of(cursor)) >= records_schema.LATEST
+        modern = records_schema.checked_version(records_schema.version_of(cursor)) >= records_schema.AT_OPENING
         names = [one if modern or one != "holder" else "NULL" for one in COLUMNS]
         for row in cursor.execute(f"SELECT {', '.join(names)} FROM onceward_records ORDER BY id"):  # noqa: S608
             yield portable(row, "")
