@@ -367,8 +367,9 @@ def test_a_database_without_anything_to_delete_is_purged_less_and_less(
         monkeypatch.setattr(store, "purge", counting)
         for number in range(200):
             database.query("SELECT 1", identity=Keyed(ME, f"k-{number}"))
+        made = purges.count(threading.current_thread())  # Closing may purge, too.
 
-    assert purges.count(threading.current_thread()) == 2
+    assert made == 2
 
 
 @pytest.mark.fault("sql-another-parameter-is-the-same-request")
