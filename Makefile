@@ -34,7 +34,7 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
-ALL := test test-agents test-floors test-ha test-stores test-browser test-docs test-ts racers drill-atomic drills migrate-million schedules faults soak test-loaded
+ALL := test test-cases test-agents test-floors test-ha test-stores test-browser test-docs test-ts racers drill-atomic drills migrate-million schedules faults soak test-loaded
 
 .PHONY: quick
 quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
@@ -42,7 +42,11 @@ quick: lint ## The checks, and the tests that need neither a server nor a clock:
 
 .PHONY: test
 test: said-test lint ## Every check, and every test in a dose: what CI runs (about twenty-five minutes)
-	@echo '$(PYTEST) tests'; $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
+	@echo 'CASES=some $(PYTEST) tests'; CASES=some $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
+
+.PHONY: test-cases
+test-cases: $(STAMP) ## Every case of the tests of which `make test` draws some (minutes)
+	$(PYTEST) -m dose tests
 
 .PHONY: said-test
 said-test:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import dose
 from failed_tests import pytest_sessionfinish as pytest_sessionfinish
 from onceward.gate import running_operation
 from onceward.gate.running_operation import current_operation
@@ -61,9 +62,9 @@ def pytest_collection() -> Any:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Mark the tests that look at a clock, wait, or have threads, before `-m` chooses.
+    Mark the tests that look at a clock, wait, or have threads, before `-m` chooses; draw, if a dose is asked for.
 
     Workers must collect the same names: one with an address in it (the repr of an object) differs from process to
     process, now and then.
@@ -73,6 +74,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"give this case an id of its own, without an address: {item.nodeid}")
         if item.get_closest_marker("timing") is None and is_timed(item):
             item.add_marker(pytest.mark.timing)
+    if dose.is_wanted():
+        seed = config.getoption("randomly_seed", 0)
+        config.hook.pytest_deselected(items=dose.draw(items, seed if isinstance(seed, int) else 0))
 
 
 def pytest_runtest_teardown() -> None:

@@ -3,7 +3,7 @@ Planted faults: does a mark's test go red when what it promises is broken?
 
     python tools/faults.py                 every fault
     python tools/faults.py NAME ...        these
-    python tools/faults.py --sample SEED   one of thirty, chosen by the seed
+    python tools/faults.py --sample SEED   one of ninety, chosen by the seed
     python tools/faults.py --list          run nothing: names, files, and the tests marked for each
 
 A fault is a table in `tests/faults/*.toml`: a file, a text in it that occurs once, what to put in its place, and the
@@ -41,7 +41,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300
 """One fault's tests may take this long; a fault that makes them hang is not caught by an assertion."""
-SHARE = 30
+SHARE = 90
 """One of so many is planted in each run of `make test`: the tests of all of them run there, without a fault."""
 UNUSED = ("cacheprovider", "randomly", "xdist", "anyio", "faker", "schemathesis")
 """Plug-ins of pytest that no marked test needs. Importing the last two takes longer than most marked tests."""
@@ -208,7 +208,7 @@ def _ends(names: Sequence[str], copy: Path, seconds: float) -> tuple[dict[str, E
     ran = subprocess.run(
         [sys.executable, "tools/faults.py", "--watch", str(report), ",".join(names), *files],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""},
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "", "CASES": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -54,6 +54,7 @@ def counted(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "framework", "transport"), CASES if ALL else DOSE)
+@pytest.mark.dose(1)
 def test_an_agent_and_its_server_are_killed_and_started_again(
     case: Case, framework: str, transport: str, tmp_path: Path
 ) -> None:

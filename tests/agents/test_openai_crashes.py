@@ -47,6 +47,7 @@ def told_doubt(case: Case) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES if EVERY else DOSE, ids=lambda case: "-".join(map(str, case)))
+@pytest.mark.dose(1)
 def test_a_crash_leaves_one_effect_and_a_model_that_knows(case: Case, tmp_path: Path) -> None:
     """Killed at one point and started again; without the gate, the duplicate appears."""
     if case.scenario == "openai_agents_sdk":

@@ -43,6 +43,7 @@ def new_database() -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", "postgres"] if EVERYTHING else ["sqlite"])
 @pytest.mark.parametrize("case", CASES if EVERYTHING else DOSE, ids=lambda case: "-".join(map(str, case[1:])))
+@pytest.mark.dose(1)
 def test_a_killed_agent_does_its_work_once(case: Case, store: str, tmp_path: Path) -> None:
     """Killed anywhere: one charge, one notice, and a model that is told of doubt; without the gate, duplicates."""
     report = crash(case, tmp_path, f"sqlite:///{tmp_path}/agent.db" if store == "sqlite" else new_database())

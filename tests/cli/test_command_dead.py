@@ -15,6 +15,8 @@ import server_stores as stores
 from onceward import Gate, Retry
 from onceward.gate import Sealed
 
+pytestmark = pytest.mark.dose(1, of="kind")
+
 
 @pytest.fixture(params=stores.wanted())
 def kind(request: pytest.FixtureRequest) -> str:

@@ -13,6 +13,8 @@ import server_stores as stores
 from onceward import Gate, InDoubt
 from onceward._core.record import Record
 
+pytestmark = pytest.mark.dose(1, of="kind")
+
 
 @pytest.fixture(params=stores.wanted())
 def kind(request: pytest.FixtureRequest) -> str:

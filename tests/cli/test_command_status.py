@@ -18,6 +18,8 @@ from onceward.overview import Level, look_over
 from onceward.overview.record_overview import look_at_purge
 from onceward.stores import open_store
 
+pytestmark = pytest.mark.dose(1, of="kind")
+
 SCOPE = "live:acme"
 
 

@@ -26,6 +26,8 @@ from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 CALLS = Reference("acme", "call", "2026-11")
 QUICK = Retry(attempts=2, base=0.001, cap=0.002)
 

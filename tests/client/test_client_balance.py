@@ -27,6 +27,8 @@ from onceward.client import (
 from onceward.errors import KeyInvalid, RequestInvalid
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
 
 

@@ -19,6 +19,8 @@ from onceward.errors import Forbidden, RateLimitError, ServiceUnreachable, Token
 from onceward.retry import StopReason
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
 POST, KEYED = ServiceRequest("POST", "/", {}, b""), ServiceRequest("POST", "/", {"Idempotency-Key": "k"}, b"")
 

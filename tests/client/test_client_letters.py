@@ -29,6 +29,8 @@ from onceward.stores import open_store
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 
 @pytest.fixture
 def between(served: Served) -> Iterator[Middleman]:

@@ -12,6 +12,8 @@ from onceward import ConfigurationError, KeyReused
 from onceward.client import BatchResult, Result, SqlError, SqlKind
 from onceward.errors import KeyInvalid
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 
 class TestKeys:
     """`idempotency_key`."""

@@ -17,6 +17,8 @@ from onceward.errors import TokenInvalid
 from onceward.service.access.issued_token import issue_token
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 
 def token_for(environment: str) -> str:
     """A token as it may be: well-formed, of nobody."""

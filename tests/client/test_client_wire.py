@@ -13,6 +13,8 @@ from onceward.service.access.issued_token import issue_token
 from onceward.testing.clock import StillEnvironment
 from servers.faults import FaultServer, respond
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 TOKEN = issue_token("test", bytes).text
 DONE = {"columns": [], "rows": [], "rowsRead": 0, "rowsWritten": 1, "lastInsertRowid": 1, "meta": {}}
 BUSY = respond(503)

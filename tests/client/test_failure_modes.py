@@ -20,6 +20,8 @@ from onceward.retry import StopReason
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served
 
+pytestmark = pytest.mark.dose(1, of="client_of")
+
 
 class TestKeysOfSeveralOperations:
     """Reusing the same idempotency key across different logical operations."""

@@ -265,6 +265,7 @@ class TestTheCommand:
         assert "every invariant held" in lines[-1]
 
     @pytest.mark.parametrize("name", sorted(FAULTS))
+    @pytest.mark.dose(8)
     def test_a_planted_fault_exits_1(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         """
         With the invariant that it breaks, and a numbered schedule.

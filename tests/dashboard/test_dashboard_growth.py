@@ -28,6 +28,8 @@ from onceward.journal import Journal
 from onceward.stores import open_store
 from servers import ending, postgres
 
+pytestmark = pytest.mark.dose(1, of="kind")
+
 FEW, MANY = 4_000, 40_000
 BEFORE_YESTERDAY = {"first_at": "first_at - 200000000000", "due_at": "1152921504606846976"}
 """Columns of a PostgreSQL record that a purge has looked at and left."""

@@ -50,6 +50,7 @@ def tables() -> list[tuple[object, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("url", SERVERS, indirect=True)
+@pytest.mark.dose(1)
 def test_every_proof_holds_on_a_server_and_its_own_traces_are_gone(url: str) -> None:
     """
     All thirteen, through the server's own driver; "away" is a proxy of ours. Nothing of theirs is touched.

@@ -104,6 +104,7 @@ def test_an_api_on_postgresql_is_killed_while_it_charges_and_charges_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(AGENTS))
+@pytest.mark.dose(2)
 def test_an_agent_of_each_framework_ends_as_it_says(name: str, tmp_path: Path) -> None:
     """
     As above; and none is longer than sixty lines.

@@ -1,5 +1,5 @@
 """
-Planted faults: each can be planted, has a test that is marked for it, and (one of thirty, each run) turns it red.
+Planted faults: each can be planted, has a test that is marked for it, and (one of ninety, each run) turns it red.
 
 `make faults` plants all of them.
 """

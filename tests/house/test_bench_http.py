@@ -57,6 +57,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
         "bench.adapters.http_rules:sqlite",
     ],
 )
+@pytest.mark.dose(2)
 def test_requests_are_counted(place: str, tmp_path: Path) -> None:
     """
     The bare application and ours: requests are answered, and the server's CPU time is more than nothing.

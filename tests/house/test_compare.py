@@ -70,6 +70,7 @@ def _asked(name: str, peer: Any, folder: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.dose(10)
 def test_we_answer_every_question_right(name: str, tmp_path: Path) -> None:
     """
     What the page says of Onceward is so, in this version of the code.

@@ -43,6 +43,7 @@ class TestParsers:
 
     @pytest.mark.parametrize("dialect", list(Dialect), ids=lambda one: one.value)
     @pytest.mark.parametrize("name", HOSTILE)
+    @pytest.mark.dose(1, each="name")
     def test_a_hostile_statement_does_not_hide_the_next_one(self, name: str, dialect: Dialect) -> None:
         """
         It is a finding, or it is read; the statement behind it is read in any case.

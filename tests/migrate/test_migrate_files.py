@@ -14,6 +14,8 @@ from migrate_subject import Subject, expected
 
 from onceward.cli import main
 
+pytestmark = pytest.mark.dose(1, of="subject")
+
 AWKWARD = "Ex%s :p\"en'ses"
 QUOTED = '"' + AWKWARD.replace('"', '""') + '"'
 

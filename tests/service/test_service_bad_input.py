@@ -17,6 +17,8 @@ from service_support import Heard, Served
 from onceward import Gate
 from onceward.service.settings import Settings, store_url_of
 
+pytestmark = pytest.mark.dose(1, of="world")
+
 
 class World:
     """The service under test, and what the braces stand for."""

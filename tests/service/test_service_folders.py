@@ -21,6 +21,8 @@ from onceward.service.sql_home import IDENTITY, SCHEMA, find_sql_home
 from onceward.stores.tables import Sql, SqlSteps, open_tables
 from servers import postgres, tenants
 
+pytestmark = pytest.mark.dose(1, of="shared")
+
 PEPPER = "a pepper of more than thirty-two characters"
 PLACE = "/v1/db/demo/shop"
 KEYS = 12
@@ -158,6 +160,7 @@ class TestTwoFolders:
         assert shared.home == (serves.folder / IDENTITY).read_text().strip()
 
     @pytest.mark.parametrize("at", ["sql_home.identified", "sql_home.claim.before", "sql_home.claim.written"])
+    @pytest.mark.dose(1)
     def test_one_that_dies_before_the_store_knows_it_leaves_the_store_free(self, shared: SharedStore, at: str) -> None:
         """
         Its folder has an identity by then, and keeps it. Whoever starts next is the one, it or another.

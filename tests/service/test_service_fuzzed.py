@@ -37,6 +37,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.dose(1, of="mode")
 def test_whatever_is_sent_the_answer_is_one_that_is_described(
     served: Served, description: schemathesis.BaseSchema, name: str, mode: schemathesis.GenerationMode
 ) -> None:

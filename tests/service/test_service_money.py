@@ -27,6 +27,8 @@ from onceward.stores.tables import Sql, SqlSteps
 from servers import ending, postgres
 from servers.tenants import prepare
 
+pytestmark = pytest.mark.dose(1, of="shop")
+
 PRICE = 1_000
 PAID_IN = 10_000 * PRICE
 PEPPER = "a pepper of more than thirty-two characters"
@@ -379,6 +381,7 @@ def kills() -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "at"), kills())
+@pytest.mark.dose(1, each="kind")
 def test_a_killed_service_is_paid_for_what_ran_and_only_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, at: str
 ) -> None:

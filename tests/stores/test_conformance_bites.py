@@ -113,6 +113,7 @@ def test_a_broken_store_is_caught(pytester: pytest.Pytester, factory: str, caugh
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("factory", "caught_by"), CAUGHT_BY_ALL.items(), ids=CAUGHT_BY_ALL.keys())
+@pytest.mark.dose(8)
 def test_a_store_that_is_only_wrong_from_outside_is_caught(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, factory: str, caught_by: tuple[str, tuple[str, ...]]
 ) -> None:

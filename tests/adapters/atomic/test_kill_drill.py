@@ -70,6 +70,7 @@ def _killed_everywhere(drill: Drill, rounds: int) -> Figures:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.dose(5)
 def test_killed_anywhere_both_stand_or_neither(warm: Nursery, tmp_path: Path, client: str) -> None:
     """
     kill -9 at every failpoint and between every two statements; then a retry leaves one row and one record.
@@ -84,6 +85,7 @@ def test_killed_anywhere_both_stand_or_neither(warm: Nursery, tmp_path: Path, cl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", [name for name, made in CLIENTS.items() if made().database == "postgres"])
+@pytest.mark.dose(3)
 def test_killed_while_the_server_commits_both_stand_or_neither(warm: Nursery, tmp_path: Path, client: str) -> None:
     """
     The client dies while its COMMIT is being carried out: nobody hears of it, and the retry finds out.

@@ -338,6 +338,7 @@ def test_a_claim_held_outside_the_transaction_is_in_flight(at: Callable[[Scenari
 
 
 @pytest.mark.requirement("E22")
+@pytest.mark.dose(2)
 def test_a_key_that_another_transaction_holds_is_waited_for_only_so_long(
     at_postgres: Callable[[Scenario], None],
 ) -> None:

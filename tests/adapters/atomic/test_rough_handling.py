@@ -15,6 +15,8 @@ from playing import Scenario, play
 from onceward import InFlight
 from onceward.errors import IllegalMove, RetryTransaction
 
+pytestmark = pytest.mark.dose(2, of="at_postgres")
+
 ON_POSTGRES = [kind for kind in KINDS if kind.database == "postgresql"]
 
 

@@ -81,6 +81,7 @@ def expected(case: Case) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("case", CASES if ALL else DOSE, ids=lambda case: " ".join(map(str, case)))
+@pytest.mark.dose(1)
 def test_a_kill_anywhere_charges_nobody_twice(case: Case, kind: str, tmp_path: Path) -> None:
     """
     The effects are those of the table; what is in doubt is told to the model and not run; what is known is replayed.

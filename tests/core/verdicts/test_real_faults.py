@@ -81,6 +81,7 @@ class TestEveryClient:
         assert verdict[:3] == (Certainty.NOT_SENT, Kind.NETWORK, Action.ESCALATE)
         assert server.requests == []
 
+    @pytest.mark.dose(5)
     def test_a_connection_that_is_not_made_in_time_was_not_sent(self, client: str) -> None:
         """
         A full queue neither takes nor refuses.
@@ -112,6 +113,7 @@ class TestEveryClient:
         assert verdict[:3] in (IN_VAIN, NOBODY_KNOWS)
         assert server.requests == []
 
+    @pytest.mark.dose(5)
     def test_silence_leaves_the_outcome_unknown(self, client: str) -> None:
         """
         The request was read, whole; the client has stopped waiting.

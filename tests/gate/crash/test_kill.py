@@ -16,6 +16,8 @@ from sender import main
 
 from onceward import InDoubt
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 # Forked from a process that has imported everything: starting Python takes most of a second, and there are many.
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["sender"])

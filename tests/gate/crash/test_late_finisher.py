@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from crash_support import Place
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 HERE = Path(__file__).parent
 CREATED = {"status": "created"}
 

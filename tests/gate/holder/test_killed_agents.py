@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from holder_support import Desk
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 AGENT = Path(__file__).with_name("agent.py")
 SECONDS_MAX = 240
 """Less than an agent's own patience, and far less than its lease."""

@@ -335,6 +335,7 @@ class TestBodiesThatCannotBeSentAgain:
             assert b"a file's bytes" in first
 
 
+@pytest.mark.dose(2, of="web")
 class TestTime:
     """
     An attempt has its time, and the whole call has its deadline.

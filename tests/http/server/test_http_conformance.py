@@ -21,6 +21,8 @@ from onceward.http.asgi import IdempotencyMiddleware as Asgi
 from onceward.http.wsgi import IdempotencyMiddleware as Wsgi
 from onceward.testing.http_suite import PROFILES, CheckVerdict, Examination, describe, examine
 
+pytestmark = pytest.mark.dose(1, of="shell")
+
 DESCRIPTION: dict[str, Any] = {
     "body": '{"n": {n}, "what": "tea"}',
     "unique": "/id",

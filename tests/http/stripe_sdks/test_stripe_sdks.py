@@ -22,6 +22,8 @@ import pytest
 from servers.node import needed_packages, run_node
 from servers.proxy import Proxy
 
+pytestmark = pytest.mark.dose(1, of="shop")
+
 HERE = Path(__file__).parent
 SECONDS_MAX = 30
 WIRES = ("asgi", "wsgi", "django")

@@ -13,6 +13,8 @@ from inbox_support import World
 
 from colours import COLOURS
 
+pytestmark = pytest.mark.dose(1, of="colour")
+
 DRILL = Path(__file__).with_name("inbox_drill.py")
 
 

@@ -18,6 +18,8 @@ import pytest
 from servers import postgres
 from servers.postgres import kinds
 
+pytestmark = pytest.mark.dose(1, of="url")
+
 KILLS = int(os.environ.get("RELAY_KILLS", "15"))
 DRILL = Path(__file__).with_name("relay_drill.py")
 

@@ -19,6 +19,8 @@ from onceward.service.access import flows, format_units, top_up_once
 from onceward.service.access.access_tables import others_know
 from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 UNIT = 1_000_000
 
 

@@ -17,6 +17,8 @@ from onceward.stores.tables import Sql
 from onceward.stores.tables.postgres_driver import translate_sql
 from servers.postgres import kinds
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 UNIT = 1_000_000
 KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'access'"
 

@@ -16,6 +16,8 @@ from onceward.service.access import tenant_erasure, top_up_once
 from onceward.stores import open_store
 from servers.postgres import kinds
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 CANARY = "personal-data-of-a-customer"
 TENANTS = ("acme", "acme2", "acme-eu", "ac", "other")
 

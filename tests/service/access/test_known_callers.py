@@ -12,6 +12,8 @@ from onceward.service.access import FloodControl
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.token_verifier import REMEMBERED_SECONDS
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 
 def entered(access: Any, world: World, text: str) -> Any:
     """As the service's door asks: by memory, then by judging."""

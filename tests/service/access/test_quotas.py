@@ -12,6 +12,8 @@ from onceward import ConfigurationError, Gate
 from onceward.errors import QuotaExceeded
 from onceward.service.access import quotas, scope_of, tenant_of
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 
 def hold(world: World, scope: str, number: int, size: int = 0) -> None:
     """Make records in a scope."""

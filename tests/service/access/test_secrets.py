@@ -17,6 +17,8 @@ from onceward.runtime.environment import REAL
 from onceward.service.access import Access
 from onceward.service.access.peppers import Peppers, load_peppers
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 
 def secret_of(text: str) -> bytes:
     """The secret part of a token."""

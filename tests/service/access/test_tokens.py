@@ -22,6 +22,8 @@ from onceward.service.access.peppers import Peppers
 from onceward.service.access.token_table import TOUCH_US
 from onceward.testing.clock import StillEnvironment
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour"))
+
 WORDS = str(TokenInvalid())
 
 

@@ -12,6 +12,8 @@ from ledger_support import LIVE, TABLES, World, audited, emit
 from onceward.cli import main
 from onceward.service.ledger.hash_chain import LedgerCheckpoint, LedgerEntry
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour", "ledger"))
+
 CUSTOMERS = ("scope", "customer", "seq", "head", "closed", "created_at")
 COLUMNS = dict(zip(TABLES, (LedgerEntry._fields, LedgerCheckpoint._fields, CUSTOMERS), strict=True))
 

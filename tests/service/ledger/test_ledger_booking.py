@@ -16,6 +16,8 @@ from onceward.protocol.errors import CustomerUnknown, DeltaRefused, DeltaUnknown
 from onceward.runtime import failpoints
 from onceward.service.ledger.hash_chain import LedgerEntry
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour", "ledger"))
+
 
 @pytest.mark.requirement("C10", "C12", "C17")
 def test_a_new_key_is_booked_and_its_retry_is_the_first_answer(ledger: Any, world: World) -> None:

@@ -21,6 +21,8 @@ from onceward.protocol.errors import (
 )
 from onceward.service.ledger.hash_chain import LedgerEntry
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour", "ledger"))
+
 
 def close(ledger: Any, period: str, key: str | None = None, customer: str = "cus_1", **spoken: bool) -> Any:
     """Ask for a checkpoint of a period; what is answered."""

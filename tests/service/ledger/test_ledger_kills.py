@@ -14,6 +14,8 @@ from ledger_support import LIVE, World, audited, balance, emit, sent
 
 from colours import COLOURS
 
+pytestmark = pytest.mark.dose(1, of=("kind", "colour", "ledger"))
+
 TESTS = str(Path(__file__).resolve().parents[2])
 KILLED = """
 import os, sys

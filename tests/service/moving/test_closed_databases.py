@@ -17,6 +17,8 @@ from onceward.service.sql.moving import close_database, export_database, reopen_
 from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.postgres.schema_records import SchemaRecords
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 
 @pytest.mark.fault("closed-files-take-writes")
 def test_a_closed_file_takes_no_writes(folder: Path) -> None:

@@ -37,6 +37,8 @@ from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import WritableDatabase
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 HERE = """
 right(scope, 12) = (SELECT left(encode(sha256(schema_name::bytea), 'hex'), 12) FROM onceward_databases
     WHERE namespace = 'live-acme')

@@ -31,6 +31,8 @@ from onceward.service.sql.moving import ImportOptions, ImportReport, export_data
 from onceward.service.sql.moving.export_file import ExportFile
 from onceward.service.sql.postgres.schema_erasure import erase_schemas
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 HERE = Path(__file__).parent
 IMPORTS = [
     ("sql.import.made", 0), *(("sql.import.added", skip) for skip in (0, 2, 5, 9)),
@@ -64,6 +66,7 @@ class TestImports:
 
     @pytest.mark.fault("positions-are-not-kept", "imports-are-found-at-once")
     @pytest.mark.parametrize(("point", "skip"), [*IMPORTS, *AFTER])
+    @pytest.mark.dose(3)
     def test_to_postgresql(self, point: str, skip: int, folder: Path, exported: Path, url: str, tmp_path: Path) -> None:
         """
         It is not found before its end; the second run goes on, and what is there then comes back as it was.
@@ -84,6 +87,7 @@ class TestImports:
 
     @pytest.mark.fault("files-are-found-at-once")
     @pytest.mark.parametrize(("point", "skip"), FOLDERS)
+    @pytest.mark.dose(3)
     def test_to_a_folder(self, point: str, skip: int, folder: Path, exported: Path, tmp_path: Path) -> None:
         """
         The same with a file under a hidden name; nothing else is left in the end.
@@ -148,6 +152,7 @@ class TestImports:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["sql.close.marked", "sql.export.written", "sql.export.named"])
+@pytest.mark.dose(1)
 def test_an_export_that_is_killed_is_typed_again(point: str, folder: Path, tmp_path: Path) -> None:
     """
     A file under the name is always a whole one, and the database is closed from the first step on.

@@ -30,6 +30,8 @@ from onceward.service.sql.moving.export_file import ExportHeader, ExportWriter
 from onceward.service.sql.moving.places import open_source
 from onceward.service.sql.postgres import PostgresEngine
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 
 def make(folder: Path, *statements: str) -> Path:
     """A database in a folder, made by these."""

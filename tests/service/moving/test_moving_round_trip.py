@@ -28,6 +28,8 @@ from onceward.service.sql import SqlError
 from onceward.service.sql.moving import export_database, import_database
 from onceward.service.sql.postgres import PostgresEngine
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 
 class TestThereAndBack:
     """From a folder to PostgreSQL, and to another folder."""

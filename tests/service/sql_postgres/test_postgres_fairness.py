@@ -24,6 +24,8 @@ from servers import ending
 from servers.postgres import PostgresServer
 from servers.tenants import prepare
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 SLOW = "SELECT count(*) FROM generate_series(1, 3000000)"
 ENDLESS = "SELECT count(*) FROM generate_series(1, 2000000000)"
 ATTACKER, NEIGHBOUR = "live-attacker", "live-neighbour"

@@ -19,6 +19,8 @@ from onceward.service.sql.postgres.tenant_transaction import TenantTransaction
 from onceward.service.sql.requests import Keyed
 from onceward.service.sql.worker_errors import NotReplayed
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 EVENTS = "CREATE TABLE events (id text PRIMARY KEY, name text NOT NULL)"
 INSERT = "INSERT INTO events VALUES ($1, $2)"
 COUNTED = "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)"

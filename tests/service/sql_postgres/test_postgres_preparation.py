@@ -20,6 +20,8 @@ from onceward.cli import main
 from onceward.service.sql.postgres import PostgresEngine
 from servers.postgres import DEBIAN_15, PostgresServer, needed, programs, throwaway
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 OWNER, ROLE, DATABASE = "owner", "servant", "of_tenants"
 QUICK = [probe for probe in PROBES if probe.after != "bombs"]
 RIGHTS = """

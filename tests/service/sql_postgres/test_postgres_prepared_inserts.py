@@ -20,6 +20,8 @@ from onceward.service.sql.postgres.session import TenantSession
 from onceward.service.sql.postgres.statement_checker import CatalogNames, InsertTarget, StatementChecker
 from onceward.service.sql.requests import Keyed, SqlResult
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 INSERT = "INSERT INTO events (id, at) VALUES ($1, $2)"
 TARGET = InsertTarget("t", ("a",))
 TWO = "live-one", "live-two"

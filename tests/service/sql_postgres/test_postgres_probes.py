@@ -11,6 +11,8 @@ from hostile_probes import PROBES, Probe
 from layers import Layers, Prober, probing
 from tenant_support import administrator
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 QUICK = [probe for probe in PROBES if probe.after != "bombs"]
 BOMBS = [probe for probe in PROBES if probe.after == "bombs"]
 

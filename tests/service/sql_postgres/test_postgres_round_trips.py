@@ -24,6 +24,8 @@ from onceward.service.sql.requests import SqlResult
 from onceward.stores._postgres_rows import COLUMNS
 from onceward.stores.postgres import AsyncPostgresStore
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 EVENTS = "CREATE TABLE events (id text PRIMARY KEY, name text)"
 INSERT = "INSERT INTO events VALUES ($1, $2)"
 

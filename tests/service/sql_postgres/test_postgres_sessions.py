@@ -18,6 +18,8 @@ from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.postgres import PostgresEngine
 from onceward.service.sql.postgres.session import TenantSession
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 NEXT = "live-globex"
 """The tenant that gets the session then."""
 SETTINGS = "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session' ORDER BY 1"

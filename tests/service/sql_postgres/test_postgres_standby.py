@@ -17,6 +17,8 @@ from onceward.service.sql.postgres.preparation import ROLE, preparation_script
 from servers.postgres import PostgresServer, needed
 from servers.postgres_pair import Pair, pair, primary, until
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 needed()
 
 __all__ = ["pair", "primary"]
@@ -62,6 +64,7 @@ class TestAStandbyThatIsAway:
 
     @pytest.mark.parametrize("insert", INSERTS)
     @pytest.mark.fault("pg-a-commit-is-cancelled")
+    @pytest.mark.dose(1)
     def test_a_write_is_not_acknowledged_and_nobody_sees_it_before_the_standby_has_it(
         self, pair: Pair, tell: Callable[..., Any], insert: str
     ) -> None:
@@ -102,6 +105,7 @@ class TestAStandbyThatIsAway:
 
     @pytest.mark.parametrize("insert", INSERTS)
     @pytest.mark.fault("pg-what-was-sent-before-is-believed")
+    @pytest.mark.dose(1)
     def test_a_commit_that_did_not_wait_is_not_believed_when_it_is_found(
         self, pair: Pair, tell: Callable[..., Any], insert: str
     ) -> None:

@@ -25,6 +25,8 @@ from onceward.service.sql.postgres.statement_checker import (
     catalog_names,
 )
 
+pytestmark = pytest.mark.dose(1, of="version")
+
 
 @pytest.fixture
 def checker(url: str) -> StatementChecker:

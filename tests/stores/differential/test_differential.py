@@ -30,6 +30,7 @@ GATE_STEPS = 20
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.dose(4)
 def test_every_store_gives_the_same_answers_to_the_same_steps(
     opened: Opened, kinds: tuple[str, ...], batch: int
 ) -> None:
@@ -265,6 +266,7 @@ def witnessed(gate: Gate, steps: list[tuple[str, str, int]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("batch", range(GATE_BATCHES))
+@pytest.mark.dose(2)
 def test_a_gate_gives_the_same_answers_on_every_store(opened: Opened, kinds: tuple[str, ...], batch: int) -> None:
     """
     Successes, errors of all kinds, other requests, calls in flight and decisions: same answers, codes and states.

@@ -16,6 +16,8 @@ from onceward.testing.store_suite.suite import *  # noqa: F403
 from servers.handles import Deferred
 from servers.postgres import DEBIAN_15, PostgresServer, needed, throwaway
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 needed()
 if not DEBIAN_15.is_dir():
     pytest.skip("PostgreSQL 15 is not installed here", allow_module_level=True)

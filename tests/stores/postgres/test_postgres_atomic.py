@@ -14,6 +14,8 @@ from servers.postgres import PostgresServer, needed
 from servers.proxy import Proxy
 from stores.postgres.atomic_support import COLOURS, Bank, entered, finish, told
 
+pytestmark = pytest.mark.dose(1, of="bank")
+
 needed()
 
 FORMS = ("first", "last")
@@ -326,6 +328,7 @@ async def test_a_deadlock_of_ours_says_run_it_again(bank: Bank, claim: str) -> N
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 @pytest.mark.parametrize("then", ["returns", "raises", "goes on", "breaks"])
 @told
+@pytest.mark.dose(8)
 async def test_a_function_that_ends_the_transaction_is_told(
     bank: Bank, admin: psycopg.Connection[Any], claim: str, ending: str, then: str
 ) -> None:

@@ -43,6 +43,7 @@ class TestAClientThatIsKilled:
             ("postgres.put.after", 1, "replays", 1),
         ],
     )
+    @pytest.mark.dose(2)
     def test_the_next_caller_runs_replays_or_hears_of_doubt(
         self, url: str, failpoint: str, skip: int, told: str, effects: int
     ) -> None:

@@ -20,6 +20,8 @@ from onceward.testing.store_suite.rows import row, settled
 from servers.postgres import PostgresServer, needed
 from servers.proxy import Proxy
 
+pytestmark = pytest.mark.dose(1, of="colour")
+
 needed()
 
 IMPATIENT = "onceward_answer_timeout=0.5&onceward_lock_timeout=0.5&connect_timeout=2"

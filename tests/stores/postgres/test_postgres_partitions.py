@@ -15,6 +15,8 @@ from onceward.testing.store_suite.suite import *  # noqa: F403
 from servers.handles import Deferred
 from servers.postgres import PostgresServer, needed, running
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 needed()
 
 

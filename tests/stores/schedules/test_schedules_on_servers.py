@@ -24,6 +24,8 @@ from servers import redis as redis_servers
 from servers.handles import COLOURS, Handle, handle
 from servers.redis_rows import changed
 
+pytestmark = pytest.mark.dose(1, of="colour")
+
 SCHEDULES = int(os.environ.get("SCHEDULES", "100"))
 """Of each store in each colour."""
 SEED = int(os.environ.get("SEED", "17"))

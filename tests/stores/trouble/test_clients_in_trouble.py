@@ -19,6 +19,8 @@ from nursery import LEASE_SECONDS, send
 from onceward import Gate, InDoubt
 from servers import postgres, redis
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 HERE = Path(__file__).parent
 SECONDS_MAX = 60
 

@@ -126,6 +126,7 @@ def red(fault: str) -> set[str]:
 
 
 @pytest.mark.parametrize("group", FAULTS)
+@pytest.mark.dose(4)
 def test_each_fault_is_found_by_the_checks_that_are_about_it(group: str) -> None:
     """
     The negative control: one fault at a time, and exactly these checks say that something does not hold.
