@@ -88,6 +88,20 @@ def pytest_runtest_teardown() -> None:
             logger.setLevel(logging.NOTSET)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+    """
+    What is there when a file's tests are over (imported packages, above all) need not be looked at by the collector.
+
+    Late in a long run each full collection would take more than a second, and some tests ask for many of them.
+    """
+    ran = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return ran
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """One line for all that was left out, and why."""
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
