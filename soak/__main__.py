@@ -65,15 +65,18 @@ def parse(arguments: Sequence[str] | None = None) -> Chosen:
     others.add_argument(
         "--cpu-burst", type=float, default=beside.cpu_burst, help="processor seconds each has saved up (default 20)"
     )
+    others.add_argument("--clients-each", type=int, default=beside.clients, help="of every tenant (default 8)")
     others.add_argument("--accounts", choices=("on", "off"), default="on", help="off: the control")
     chosen = parser.parse_args(arguments)
-    if min(chosen.seconds, chosen.clients, chosen.every, chosen.rate, chosen.pairs, chosen.cpu_burst) <= 0:
-        parser.error("--seconds, --clients, --every, --rate, --pairs and --cpu-burst are above zero")
+    counts = (chosen.clients, chosen.clients_each, chosen.pairs)
+    if min(chosen.seconds, chosen.every, chosen.rate, chosen.cpu_burst, *counts) <= 0:
+        parser.error("--seconds, --clients, --clients-each, --every, --rate, --pairs and --cpu-burst are above zero")
     killing = Settings(chosen.seconds, chosen.clients, chosen.every, tuple(chosen.only), chosen.keys, chosen.seed)
     attacking = NeighbourSettings(
         pairs=chosen.pairs,
         seconds=chosen.seconds / (2 * chosen.pairs),
         rate=chosen.rate,
+        clients=chosen.clients_each,
         attacks=tuple(chosen.attacks),
         accounts=chosen.accounts == "on",
         ratio_max=chosen.ratio,
