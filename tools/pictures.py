@@ -1,8 +1,9 @@
 """
 Draw the pictures in docs/images anew: from the simulations, the rules, real runs and kept measurements.
 
-    python tools/pictures.py            write docs/images/*.svg
-    python tools/pictures.py --check    exit code 1 if a picture is not what would be drawn
+    python tools/pictures.py                    write docs/images/*.svg
+    python tools/pictures.py --check            exit code 1 if a picture is not what would be drawn
+    python tools/pictures.py --check storm ...  the same of these; with --but, of all others
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ PICTURES: dict[str, Callable[[], str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Draw or compare them all."""
+    """Draw or compare them all, or those that are named."""
     check = "--check" in arguments
+    named = [one for one in arguments if not one.startswith("--")] or list(PICTURES)
+    if "--but" in arguments:
+        named = [one for one in PICTURES if one not in named]
     IMAGES.mkdir(exist_ok=True)
     stale = 0
-    for name, draw in PICTURES.items():
-        file, drawn = IMAGES / f"{name}.svg", draw()
+    for name in named:
+        file, drawn = IMAGES / f"{name}.svg", PICTURES[name]()
         if file.is_file() and file.read_text(encoding="utf-8") == drawn:
             continue
         stale += 1

@@ -255,16 +255,31 @@ def _is_made_elsewhere(thing: Any) -> bool:
 class TestPictures:
     """Drawn from what is so, and still so."""
 
+    SIMULATED = ("jitter", "collapse", "storm")
+    """Drawn from simulations, which take seconds each."""
+
     @pytest.mark.slow
     @pytest.mark.fault("a-picture-of-other-rules")
     def test_they_are_what_the_tool_draws(self) -> None:
         """
         The rules are asked, processes are killed and requests sent anew: every picture is the same again.
         """
-        command = [sys.executable, str(ROOT / "tools" / "pictures.py"), "--check"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+        assert self.checked("--but", *self.SIMULATED) == (0, "", "")
 
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    @pytest.mark.slow
+    @pytest.mark.dose(1)
+    @pytest.mark.parametrize("name", SIMULATED)
+    def test_a_simulation_is_what_the_tool_draws(self, name: str) -> None:
+        """
+        The same numbers, and so the same curves.
+        """
+        assert self.checked(name) == (0, "", "")
+
+    def checked(self, *names: str) -> tuple[int, str, str]:
+        """What the tool says of these pictures."""
+        command = [sys.executable, str(ROOT / "tools" / "pictures.py"), "--check", *names]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+        return done.returncode, done.stdout, done.stderr
 
     def test_they_are_for_light_and_dark_and_speak(self) -> None:
         """
