@@ -2,6 +2,7 @@
 A warm process that runs scripts from the documentation: it has imported the package, and forks for each of them.
 
     python -W error page_nursery.py     one line in for each script: {"file", "folder", "environment", "output"}
+                                        or for a command of ours: {"typed": ["key", "lint"], "folder", ...}
                                         one line out: how it ended
 
 Starting Python and importing everything takes most of a second, and a framework some seconds; there are hundreds of
@@ -23,23 +24,39 @@ import runpy
 import sys
 import threading
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
 import onceward  # noqa: F401 - warm
 
 PACKAGES = frozenset(
-    {"anthropic", "fastapi", "flask", "httpx", "langchain", "langchain_core", "langgraph", "mcp", "openai", "psycopg"}
+    {
+        "onceward",
+        "anthropic",
+        "fastapi",
+        "flask",
+        "httpx",
+        "langchain",
+        "langchain_core",
+        "langgraph",
+        "mcp",
+        "openai",
+        "psycopg",
+    }
     | {"pydantic", "pydantic_ai", "redis", "requests", "sqlalchemy", "starlette"}
 )
-"""Of others, what takes long to import and has no state that a script sets up first (Django's settings)."""
+"""Ours, and of others what takes long to import and has no state that a script sets up first (Django's settings)."""
 
 
 def main() -> None:
     """Fork for every line."""
     for line in sys.stdin:
         order = json.loads(line)
-        warm(Path(order["file"]).read_text(encoding="utf-8"))
+        if "typed" in order:
+            warm_command(order["typed"])
+        else:
+            warm(Path(order["file"]).read_text(encoding="utf-8"))
         pid = os.fork()
         if pid == 0:
             end(run(order))
@@ -54,15 +71,28 @@ def warm(script: str) -> None:
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             for name in names:
-                if name.partition(".")[0] in PACKAGES and name not in sys.modules:
+                if name.partition(".")[0] in PACKAGES:
                     with contextlib.suppress(Exception):
-                        importlib.import_module(name)
+                        module = importlib.import_module(name)
+                        if isinstance(node, ast.ImportFrom):  # Many names of ours are imported when they are used.
+                            for one in node.names:
+                                getattr(module, one.name, None)
+    gc.freeze()
+
+
+def warm_command(typed: list[str]) -> None:
+    """Import the modules of a command's group."""
+    from onceward.cli import build_parser
+    from onceward.cli.command_table import GROUPS
+
+    build_parser([word for word in typed if word in GROUPS][:1])
     gc.freeze()
 
 
 def run(order: dict[str, Any]) -> int:
-    """Be that script; its exit code."""
-    gc.unfreeze()  # Packages that ask who refers to an object (Hypothesis does) are not to be told nobody.
+    """Be that script, or that command; its exit code."""
+    if "typed" not in order and "hypothesis" in Path(order["file"]).read_text(encoding="utf-8"):
+        gc.unfreeze()  # It asks who refers to an object, and is not to be told nobody.
     output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -72,9 +102,11 @@ def run(order: dict[str, Any]) -> int:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    sys.argv = [order["file"]]
     sys.path[0] = order["folder"]
     try:
+        if "typed" in order:
+            return run_command(order["typed"])
+        sys.argv = [order["file"]]
         runpy.run_path(order["file"], run_name="__main__")
     except SystemExit as error:
         if isinstance(error.code, str):
@@ -84,6 +116,17 @@ def run(order: dict[str, Any]) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def run_command(typed: list[str]) -> int:
+    """As the installed script does. Who types a command has Python's usual filters of warnings."""
+    from onceward.cli import main as typed_command
+
+    warnings.resetwarnings()
+    for ignored in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", ignored)
+    sys.argv = ["onceward", *typed]
+    return typed_command()
 
 
 def end(code: int) -> NoReturn:

@@ -23,8 +23,10 @@ import json
 import os
 import re
 import select
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +37,8 @@ from doc_pages import PAGES, ROOT, Block, blocks, chain, chains, loose_fences, s
 import onceward
 
 SECONDS_MAX = 60
+TypeOne = Callable[[str, Path], tuple[int, str]]
+"""Types a command in a folder: its exit code, and what it printed."""
 
 
 class Command(NamedTuple):
@@ -79,12 +83,17 @@ def run_python(script: str, folder: Path, name: str) -> list[str]:
     """What went wrong in a script, if anything; warnings are errors."""
     file = folder / f"{name}.py"
     file.write_text(script, encoding="utf-8")
-    output = folder / f"{name}.out"
-    order = {"file": str(file), "folder": str(folder), "environment": environment(), "output": str(output)}
-    code = nursery().ask(order)
+    code, told = in_the_nursery(folder, file=str(file))
+    return [f"exit {code}\n{told}"] if code else []
+
+
+def in_the_nursery(folder: Path, **what: Any) -> tuple[int, str]:
+    """How a script or a command ended, and what it printed."""
+    output = folder / "output-of-this"
+    code = nursery().ask({**what, "folder": str(folder), "environment": environment(), "output": str(output)})
     told = output.read_text(encoding="utf-8", errors="replace")
     output.unlink()
-    return [f"exit {code}\n{told}"] if code else []
+    return code, told
 
 
 class Nursery:
@@ -106,7 +115,7 @@ class Nursery:
         if not select.select([process.stdout], [], [], SECONDS_MAX)[0]:
             process.kill()
             nursery.cache_clear()
-            raise TimeoutError(f"{order['file']} takes longer than {SECONDS_MAX} s")
+            raise TimeoutError(f"{order.get('file') or order['typed']} takes longer than {SECONDS_MAX} s")
         return int(process.stdout.readline())
 
     def close(self) -> None:
@@ -125,25 +134,38 @@ def nursery() -> Nursery:
     return made
 
 
-def run_console(body: str, folder: Path) -> list[str]:
+def type_in_a_shell(typed: str, folder: Path) -> tuple[int, str]:
+    """How a command ended, and what it printed."""
+    done = subprocess.run(
+        typed,
+        shell=True,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def type_command(typed: str, folder: Path) -> tuple[int, str]:
+    """The same; what needs no shell is run by a process that has imported the package."""
+    if set("|&;<>$`*~") & set(typed):
+        return type_in_a_shell(typed, folder)
+    return in_the_nursery(folder, typed=shlex.split(typed, comments=True)[1:])
+
+
+def run_console(body: str, folder: Path, type_one: TypeOne = type_command) -> list[str]:
     """What went wrong in a console block, command by command."""
     wrong = []
     for command in commands(body):
-        done = subprocess.run(
-            command.typed,
-            shell=True,
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode != command.exit_code:
-            wrong.append(f"$ {command.typed}\nexit {done.returncode}\n{done.stdout}")
-        elif command.output is not None and not looks_like(command.output, done.stdout):
-            wrong.append(f"$ {command.typed}\nprinted:\n{done.stdout}\nshown:\n{command.output}")
+        code, printed = type_one(command.typed, folder)
+        if code != command.exit_code:
+            wrong.append(f"$ {command.typed}\nexit {code}\n{printed}")
+        elif command.output is not None and not looks_like(command.output, printed):
+            wrong.append(f"$ {command.typed}\nprinted:\n{printed}\nshown:\n{command.output}")
     return wrong
 
 
@@ -374,10 +396,21 @@ value
         stand_in.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(stand_in.parent / "python"))
 
-        assert run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path) == []
-        assert len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path)) == 1
-        assert len(run_console("$ onceward hello 3\n", tmp_path)) == 1
-        assert len(run_console("$ onceward hello 0  # exit 3\n", tmp_path)) == 1
+        assert (
+            run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path, type_in_a_shell) == []
+        )
+        assert len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path, type_in_a_shell)) == 1
+        assert len(run_console("$ onceward hello 3\n", tmp_path, type_in_a_shell)) == 1
+        assert len(run_console("$ onceward hello 0  # exit 3\n", tmp_path, type_in_a_shell)) == 1
+
+    def test_a_wrong_code_or_output_is_noticed_without_a_shell(self, tmp_path: Path) -> None:
+        """
+        Of the command itself, as most are run.
+        """
+        assert run_console("$ onceward --version\nonceward ...\n$ onceward nonsense  # exit 2\n", tmp_path) == []
+        assert len(run_console("$ onceward --version\nsomething else\n", tmp_path)) == 1
+        assert len(run_console("$ onceward nonsense\n", tmp_path)) == 1
+        assert len(run_console("$ onceward --version  # exit 3\n", tmp_path)) == 1
 
     @pytest.mark.parametrize(
         ("shown", "printed", "same"),
