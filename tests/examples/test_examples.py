@@ -76,6 +76,7 @@ def run(name: str, folder: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(LAST_LINES))
+@pytest.mark.dose(8)
 def test_an_example_ends_as_it_says(name: str, tmp_path: Path) -> None:
     """
     It exits with 0, prints its last line, and leaves nothing behind in the folder it was run in; run again, the same.

@@ -31,20 +31,8 @@ from typing import Any, NoReturn
 import onceward  # noqa: F401 - warm
 
 PACKAGES = frozenset(
-    {
-        "onceward",
-        "anthropic",
-        "fastapi",
-        "flask",
-        "httpx",
-        "langchain",
-        "langchain_core",
-        "langgraph",
-        "mcp",
-        "openai",
-        "psycopg",
-    }
-    | {"pydantic", "pydantic_ai", "redis", "requests", "sqlalchemy", "starlette"}
+    {"anthropic", "fastapi", "flask", "httpx", "langchain", "langchain_core", "langgraph", "mcp", "openai", "psycopg"}
+    | {"onceward", "pydantic", "pydantic_ai", "redis", "requests", "sqlalchemy", "starlette"}
 )
 """Ours, and of others what takes long to import and has no state that a script sets up first (Django's settings)."""
 

@@ -395,10 +395,9 @@ value
         stand_in.write_text('#!/bin/sh\necho "said $1"\nexit $2\n')
         stand_in.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(stand_in.parent / "python"))
+        sound = "$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n"
 
-        assert (
-            run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path, type_in_a_shell) == []
-        )
+        assert run_console(sound, tmp_path, type_in_a_shell) == []
         assert len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path, type_in_a_shell)) == 1
         assert len(run_console("$ onceward hello 3\n", tmp_path, type_in_a_shell)) == 1
         assert len(run_console("$ onceward hello 0  # exit 3\n", tmp_path, type_in_a_shell)) == 1

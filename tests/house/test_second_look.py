@@ -49,7 +49,7 @@ def second_look(folder: Path) -> tuple[int, str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the plug-ins that are installed: to import them takes far longer than these runs, of which there are many."""
+    """Without the plug-ins that are installed: to import them takes far longer than these runs do."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return {**kept, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
