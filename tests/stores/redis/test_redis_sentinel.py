@@ -91,10 +91,9 @@ def is_another_named(sentinel: RedisServer, than: RedisServer) -> bool:
 @contextmanager
 def watched(replicas: int = 1) -> Iterator[Watched]:
     """A primary with replicas, and three Sentinels that know of them all."""
-    quick = (*DURABLE, "--repl-diskless-sync-delay", "0")
     with ExitStack() as stack:
-        primary = stack.enter_context(started(*quick))
-        others = [stack.enter_context(started(*quick)) for _ in range(replicas)]
+        primary = stack.enter_context(started())
+        others = [stack.enter_context(started()) for _ in range(replicas)]
         for other in others:
             follow(other, primary.port)
         sentinels: list[RedisServer] = []
