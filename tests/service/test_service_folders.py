@@ -31,6 +31,11 @@ DYING = (
     "failpoints.arm({at!r}, 'kill'); sys.exit(main(sys.argv[1:]))"
 )
 """A service that is killed at a certain point of its start."""
+RENEWING = (
+    "import sys, onceward.service.sql_home.sql_home as home; from onceward.cli import main; "
+    "home.RENEW_SECONDS = 0.2; sys.exit(main(sys.argv[1:]))"
+)
+"""One that tells the store so often that it is alive: of itself, it would take ten seconds to hear of another."""
 
 
 class SharedStore:
@@ -264,14 +269,14 @@ class TestCopies:
         """
         It was paused for so long that another place began. It still answers, and refuses SQL as one that shuts down.
         """
-        first = shared.start("one")
+        first = shared.start("one", program=("-c", RENEWING))
         token = shared.token()
         write_once(first, token)
-        shared.write("DELETE FROM onceward_sql_holders")
         shared.write(
             "INSERT INTO onceward_sql_holders (id, place, label, renewed_at) VALUES ('x', 'there', 'a copy', :now + "
             "3600000000)"
         )
+        shared.write("DELETE FROM onceward_sql_holders WHERE id <> 'x'")
         until(lambda: "no longer runs SQL" in first.log)
         refused = until_refused(lambda: first.query(PLACE, INSERT, ["k-2", "x"], key="k-2", token=token))
 

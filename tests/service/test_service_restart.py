@@ -108,6 +108,7 @@ class Crowd:
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", [True, False], ids=["the next starts first", "one after the other"])
 @pytest.mark.fault("a-handed-over-socket-is-not-used")
+@pytest.mark.dose(1)
 def test_a_restart_refuses_and_resets_nobody(holder: Holder, overlap: bool) -> None:
     """
     Three restarts on a socket that somebody holds. With an overlap two services work on one folder for a while; without

@@ -18,6 +18,13 @@ from onceward.cli import main
 
 SERVER = [sys.executable, str(Path(__file__).with_name("raw_server.py"))]
 PATIENCE = 120
+COMMAND = ("-m", "onceward")
+IMPATIENT = (
+    "-c",
+    "import sys, onceward.agents.mcp_proxy.server_process as server; from onceward.cli import main; "
+    "server.CLOSE_SECONDS = 0.1; sys.exit(main(sys.argv[1:]))",
+)
+"""One that does not wait five seconds, twice, for a server that will not end by itself."""
 
 
 def _hears_hang_ups() -> None:
@@ -28,10 +35,12 @@ def _hears_hang_ups() -> None:
 class Process:
     """A proxy, its stdin and stdout."""
 
-    def __init__(self, *options: str, server: list[str] = SERVER, run: str = "order-42") -> None:
+    def __init__(
+        self, *options: str, server: list[str] = SERVER, run: str = "order-42", program: tuple[str, ...] = COMMAND
+    ) -> None:
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "onceward", "mcp", "--store", "sqlite:///agent.db", "--run", run, *options,
+                sys.executable, *program, "mcp", "--store", "sqlite:///agent.db", "--run", run, *options,
                 "--scope", "test:raw", "--", *server,
             ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -157,7 +166,7 @@ def test_a_line_of_the_server_that_is_too_long_ends_it() -> None:
     """
     Nobody can know whether an answer is in it: the call is in doubt, and stderr says why.
     """
-    process = Process()
+    process = Process(program=IMPATIENT)
     process.says(call(1, "flood"))
     told = json.loads(process.hears())
     code, _, stderr = process.ended()
