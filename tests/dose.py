@@ -50,8 +50,10 @@ def draw(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
 
 def _marks(item: pytest.Item) -> list[pytest.Mark]:
     """Its doses, the nearest first, without those that are about parameters of others."""
-    values = getattr(getattr(item, "callspec", None), "params", {})
-    marks = item.iter_markers("dose") if values else ()
+    called: Any = getattr(item, "callspec", None)
+    if called is None or any(mark.name == "requirement" for mark in called.marks):
+        return []  # What a case proves that no other does is proved in every run.
+    values, marks = called.params, item.iter_markers("dose")
     return [mark for mark in marks if not (named := _named(mark)) or not values.keys().isdisjoint(named)]
 
 

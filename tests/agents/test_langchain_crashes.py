@@ -79,6 +79,7 @@ def check(case: Case, report: CrashReport) -> None:
 
 
 @pytest.mark.parametrize("case", [marked(case) for case in (CASES if ALL else DOSE)])
+@pytest.mark.dose(1)
 def test_a_killed_agent_goes_on_and_nothing_happens_twice(case: Case, tmp_path: Path) -> None:
     """
     Resumed by its thread, from what the checkpointer kept: the body of the node is entered again, and each effect

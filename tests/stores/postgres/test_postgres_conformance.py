@@ -8,6 +8,8 @@ from onceward.testing.store_suite.suite import *  # noqa: F403
 from onceward.testing.store_suite.suite import TestPuttingBack
 from servers.postgres import JUDGED, needed
 
+pytestmark = pytest.mark.dose(1, of="place")
+
 needed()
 
 STORES = (JUDGED,)

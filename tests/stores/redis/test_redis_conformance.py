@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from onceward.testing.store_suite.suite import *  # noqa: F403
 from servers.redis import PRIVATE, needed
+
+pytestmark = pytest.mark.dose(1, of="place")
 
 needed()
 
