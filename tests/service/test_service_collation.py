@@ -51,14 +51,18 @@ def service(url: str) -> Iterator[Served]:
 
 
 @pytest.mark.fault("a-journal-is-empty-in-english")
-def test_the_journal_of_a_tenant_is_there_in_every_language(service: Served) -> None:
+def test_the_journal_of_a_tenant_is_there_in_every_language(service: Served, url: str) -> None:
     """
     Notes are in scopes below the tenant's, which are found by a range of texts.
     """
     path = service.database()
     service.query(path, INSERT, ["e-1", "click"], key="k-1")
-    while not (found := service.call("GET", "/v1/journal").document["attempts"]):
-        continue  # Notes are written behind the calls.
+    with psycopg.connect(url, autocommit=True) as connection:  # Notes are written behind the calls.
+        while connection.execute("SELECT to_regclass('onceward_journal_calls')").fetchone() == (None,):
+            continue
+        while connection.execute("SELECT count(*) FROM onceward_journal_calls").fetchone() == (0,):
+            continue
+    found = service.call("GET", "/v1/journal").document["attempts"]
 
     assert {one["scope"].rpartition(":")[0] for one in found} == {"test:demo:token"}
 
