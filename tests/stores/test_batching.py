@@ -455,3 +455,74 @@ def test_two_workers_lead_for_awaiting_callers() -> None:
 
     assert [answer.landed for answer in answers] == [True, True]
     assert len(threads.commits._workers) == 2
+
+
+async def _put(commits: GroupCommit, *keys: str) -> None:
+    """A task that writes one row after the other."""
+    for key in keys:
+        future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
+        commits.submit(QueueEntry(row("test:batching", key), future=future))
+        await future
+
+
+@pytest.mark.fault("a-batch-does-not-wait-for-those-who-come-back")
+def test_whoever_was_answered_is_in_the_next_batch() -> None:
+    """
+    Two tasks have their answers and write again at once; a third came while their first writes were under way.
+    """
+    threads = _Threads(in_flight=1)
+    threads.commits._crowded = True
+
+    async def crowd() -> None:
+        tasks = [asyncio.create_task(_put(threads.commits, *keys)) for keys in ("ad", "be")]
+        await asyncio.to_thread(threads.until, lambda: "ab" in threads.under_way)
+        tasks.append(asyncio.create_task(_put(threads.commits, "c")))
+        while not threads.commits._queue:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(threads.answer, "ab")
+        while not all(task.done() for task in tasks):
+            with threads.changed:
+                threads.let_go.update(threads.under_way)
+                threads.changed.notify_all()
+            await asyncio.sleep(0.001)
+
+    asyncio.run(crowd())
+
+    assert threads.sent == ["ab", "cde"]
+
+
+@pytest.mark.fault("a-loop-that-stopped-holds-up-another")
+def test_a_loop_that_has_stopped_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It left a write in the queue in front of somebody else's: the worker does not wait for its next round.
+    """
+    monkeypatch.setattr(_group_commit, "WORKER_IDLE_SECONDS", 3_600.0)
+    threads = _Threads(in_flight=1)
+    threads.commits._crowded = True
+    stopped = asyncio.new_event_loop()
+    left = QueueEntry(row("test:batching", "x"), future=stopped.create_future())
+
+    async def crowd() -> bool:
+        first = [asyncio.create_task(_put(threads.commits, key)) for key in "ab"]
+        await asyncio.to_thread(threads.until, lambda: "ab" in threads.under_way)
+        threads.commits.submit(left)
+        last = asyncio.create_task(_put(threads.commits, "c"))
+        while len(threads.commits._queue) < 2:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(threads.answer, "ab")
+        await asyncio.gather(*first)
+        for _ in range(10_000):
+            with threads.changed:
+                threads.let_go.update(threads.under_way)
+                threads.changed.notify_all()
+            if last.done():
+                return True
+            await asyncio.sleep(0.001)
+        last.cancel()
+        return False
+
+    came = asyncio.run(crowd())
+    stopped.close()
+
+    assert came
+    assert left.done

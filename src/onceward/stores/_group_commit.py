@@ -29,6 +29,8 @@ Rules of a batch, each with a test:
   server more than the wait that it saves.
 - In a transaction, ids are sorted: batches of several processes touch rows and pages in the same order.
 - Its size is limited.
+- In a crowd of one event loop, a batch sets out when a round of the loop has brought nobody new: those who were
+  answered by the batch before are in it, too.
 - No caller gets its result before the commit; if the commit fails, no caller learns that anything landed.
 - A caller who is interrupted does not harm the others. A waiter leaves the queue. If the leader is interrupted, the
   entries of its batch without a result go back to the head of the queue and are performed again. That is safe for a
@@ -57,6 +59,9 @@ BATCH_MAX = 256
 """Writes in one transaction. More would hardly make the sync cheaper, and would make the first caller wait."""
 WORKER_IDLE_SECONDS = 10.0
 """The worker's thread ends when nothing came for this long; the next awaiting caller starts another."""
+
+ROUNDS_MAX = 4
+"""For so many rounds of an event loop a batch waits at most, while each brings more: the first must not wait long."""
 
 BEFORE_ANSWER = failpoints.declare("batch.before_answer", "the batch is committed | its callers hear of it")
 
@@ -316,9 +321,9 @@ class GroupCommit:
         """
         Queue an entry whose caller awaits its future.
 
-        In a crowd, the worker is woken after one round of the event loop. By then every task with something to write is
-        in the queue, and the worker does not compete with them for the interpreter. A caller from another loop or
-        thread wakes the worker at once, because the first loop may have stopped.
+        In a crowd, the worker is woken when a round of the event loop brings nothing new. By then every task with
+        something to write is in the queue, and the worker does not compete with them for the interpreter. A caller from
+        another loop or thread wakes the worker at once, because the first loop may have stopped.
         """
         with self._mutex:
             if not self._workers:
@@ -332,11 +337,18 @@ class GroupCommit:
             else:
                 self._wake(leader)
 
-    def _wake_worker(self) -> None:
-        """Called by the event loop after one round: wake a worker, if it is to lead."""
+    def _wake_worker(self, seen: int = 0, rounds: int = 0) -> None:
+        """
+        Called by the event loop after a round: wake a worker, if it is to lead and the round has brought nobody new.
+        """
         with self._mutex:
             elected = self._elected()
-            if elected is not None and elected.future is not None:
+            if elected is None or elected.future is None:
+                return
+            waiting = len(self._queue)
+            if waiting > seen and rounds < ROUNDS_MAX:
+                asyncio.get_running_loop().call_soon(self._wake_worker, waiting, rounds + 1)
+            else:
                 self._wake(elected)
 
     def _wake_if_elsewhere(self, entry: QueueEntry) -> None:
@@ -455,10 +467,26 @@ class GroupCommit:
         self._answer([entry for entry in batch if entry is not own and entry.done])
 
     def _hand_on(self, leader: QueueEntry) -> None:
-        """The next in the queue leads, if there is one."""
+        """
+        The next in the queue leads, if there is one.
+
+        In a crowd of one event loop, those who were just answered are about to write again: the next batch waits for
+        them, as `submit` does. One large batch costs far less than two that take turns.
+        """
         self._leads.pop(leader, None)
-        if self._queue:
-            self._elect_and_wake()
+        if not self._queue or (elected := self._elect()) is None:
+            return
+        loop = self._loop_of_all() if self._crowded and leader.future is not None else None
+        if loop is not None:
+            with suppress(RuntimeError):  # It was closed.
+                loop.call_soon_threadsafe(self._wake_worker)
+                return
+        self._wake(elected)
+
+    def _loop_of_all(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of all who are queued; None if there are several: one that has stopped would keep others."""
+        loops = {None if entry.future is None else entry.future.get_loop() for entry in self._queue}
+        return loops.pop() if len(loops) == 1 else None
 
     def _wake(self, entry: QueueEntry) -> None:
         """Wake a caller, or a worker in its place. Waking once too often does no harm."""
