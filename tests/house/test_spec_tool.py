@@ -92,6 +92,7 @@ def project(tmp_path: Path) -> Path:
     """A project with the real list and the real hooks, and no tests yet."""
     hooks = (
         "tests/conftest.py",
+        "tests/dose.py",
         "tests/failed_tests.py",
         "tests/timing.py",
         "tests/servers/__init__.py",
