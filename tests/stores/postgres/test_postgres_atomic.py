@@ -572,7 +572,8 @@ def test_a_cancelled_block_commits_nothing(url: str, admin: psycopg.Connection[A
     """
     Cancelled while it waits for a racer's key: the statement is finished, nothing stands, and the connection is usable.
     """
-    admin.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
+    admin.execute("DROP TABLE IF EXISTS effects")
+    admin.execute("CREATE TABLE effects (name text)")
     bank = Bank(url, "awaiting")
 
     async def scenario() -> None:

@@ -224,7 +224,8 @@ def test_a_connection_is_not_kept_alive(url: str, admin: psycopg.Connection[Any]
     """
     What is remembered of a connection goes with it.
     """
-    admin.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
+    admin.execute("DROP TABLE IF EXISTS effects")
+    admin.execute("CREATE TABLE effects (name text)")
     bank = Bank(url, "blocking")
     with psycopg.connect(url) as connection:
         bank.gate.atomic(connection, "k", lambda: 1)

@@ -30,7 +30,8 @@ class Spoiled(Exception):
 
 @pytest.fixture(params=COLOURS)
 def bank(request: pytest.FixtureRequest, url: str, admin: psycopg.Connection[Any]) -> Bank:
-    admin.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
+    admin.execute("DROP TABLE IF EXISTS effects")
+    admin.execute("CREATE TABLE effects (name text)")
     return Bank(url, request.param, wait=0)
 
 
