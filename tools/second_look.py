@@ -3,7 +3,7 @@ What to do about a test that failed in a full run: run it again, alone.
 
     python tools/second_look.py     after a run of pytest that ended with exit code 1
 
-A full run keeps every core busy for over twenty minutes, and thousands of tests share its servers. A test that fails
+A full run keeps every core busy for a quarter of an hour, and thousands of tests share its servers. A test that fails
 there and passes three times alone depends on that: it is named at the end, for somebody to mend, and the run passes.
 Exit code 1, and no second look: more than three tests failed, or one of them proves a numbered requirement
 (`@pytest.mark.requirement`). What we promise must hold on a busy machine, too.

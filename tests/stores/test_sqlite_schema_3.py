@@ -281,6 +281,7 @@ class TestMigrating:
         assert found == (42,)
 
 
+@pytest.mark.fault("schema-3-is-in-the-order-of-ids")
 def test_an_operation_writes_fewer_pages_than_before(tmp_path: Path) -> None:
     """
     Pages in the log, which is what the disk gets: of claims that follow each other no more, of fifty at once far fewer.

@@ -333,7 +333,7 @@ class WritableDatabase:
         return gate
 
     def _tidy(self) -> None:
-        """Forget what has expired: nobody else does, as every record here joins a transaction."""
+        """Purge a little, if it is time. (A gate that joins a transaction leaves that to a thread of its own.)"""
         if self._purges.is_due():
             with suppress(OncewardError):  # Tidying can wait; the callers cannot.
                 self._purges.found(self.store.purge(PurgeSchedule.PURGE_LIMIT))
