@@ -2,7 +2,7 @@
 Group commit: the queue in front of the stores. Many callers share one transaction and one sync of the disk.
 
 The first caller leads: it takes what is queued, performs it, gives every caller its result, and hands the lead to the
-next in the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
+next in the queue, so that nobody leads for ever. A lone caller finds nobody there and goes past the queue. Awaiting
 callers have no thread to lend, so a worker thread leads for them. If the connection itself is async, a task of the
 event loop leads (`_event_loop_commit.py`, with the same entries and the same rules for a batch).
 
@@ -49,11 +49,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Write
 from onceward.runtime import failpoints
+
+T = TypeVar("T")
 
 BATCH_MAX = 256
 """Writes in one transaction. More would hardly make the sync cheaper, and would make the first caller wait."""
@@ -112,6 +114,15 @@ class QueueEntry:
             future.set_exception(self.error)
         else:
             future.set_result(self.answer)
+
+
+class LoneLead(QueueEntry):
+    """The lead of a caller who found nobody there, and goes past the queue: see `GroupCommit.run_alone`."""
+
+    __slots__ = ()
+    job = future = wake = error = None
+    done = True
+    __init__ = object.__init__  # One is made for every put.
 
 
 def copy_error(error: OncewardError) -> OncewardError:
@@ -216,6 +227,34 @@ class GroupCommit:
         self._worker_wake.acquire()
 
     # Blocking callers.
+
+    def run_alone(
+        self, perform: Callable[[Write, bytes | None], T | None], write: Write, expect: bytes | None
+    ) -> T | None:
+        """
+        Perform one write past the queue: what a lone caller does, in as few steps as it takes.
+
+        None: somebody else is under way, or `perform` could not do it by itself and has changed nothing. Then `run` it.
+        """
+        if self._leads:
+            return None
+        lead = LoneLead()
+        lead.write = write
+        try:
+            with self._mutex:
+                if self._leads:
+                    return None
+                self._leads[lead] = [lead]
+            result = perform(write, expect)
+            # No mutex: whoever queues looks for a free lead afterwards, and whoever gives one up then looks for a queue.
+            del self._leads[lead]
+            if self._queue:
+                with self._mutex:
+                    self._elect_and_wake()
+        except BaseException:
+            self._withdraw(lead)
+            raise
+        return result
 
     def run(self, entry: QueueEntry) -> Any:
         """Perform an entry, in this thread or in that of a leader; its result."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from onceward._core.record import PeekResult, PutResult
+from onceward._core.record import PeekResult, PutResult, Write
 from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.stores import _sqlite_rows as rows
@@ -49,6 +49,7 @@ class SqliteDatabase:
         self.path = prepare_file(path, create=create)
         self.options = options
         self.environment = environment
+        self._wall_us = environment.wall_us
         self._may_relax = options.settle == "relaxed"
         self._held: QueueEntry | None = None
         self._rested = True
@@ -108,6 +109,38 @@ class SqliteDatabase:
             return answer
 
         return job
+
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
+        """A blocking caller's put: past the queue if nobody is under way, and nothing is in its way."""
+        if not (self._may_relax or failpoints.ARMED):
+            result = self.commits.run_alone(self._put_alone, write, expect)
+            if result is not None:
+                return result
+        put: PutResult = self.commits.run(QueueEntry(write, expect))
+        return put
+
+    def _put_alone(self, write: Write, expect: bytes | None) -> PutResult | None:
+        """One write in autocommit, by the leader. None: it was stopped before it could write, and may be tried again."""
+        connections = self.connections
+        cursor = connections.writer
+        if cursor is None or cursor.connection.in_transaction:
+            return None
+        connections.stale = True
+        try:
+            # In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so
+            # that the clock is read when the write is made.
+            result = rows.put_in(cursor, write, expect, self._wall_us())
+        except Exception as error:
+            connections.end_transaction(broken=breaks_connection(error))
+            if stopped_before_writing(error):
+                return None
+            raise connections.error(error) from error
+        except BaseException:
+            connections.end_transaction(broken=False)
+            raise
+        # A claim that finds somebody there before it is a sign of replays: look first, next time.
+        connections.stale = result.landed
+        return result
 
     def _perform(self, batch: list[QueueEntry]) -> None:
         """Give each entry its answer or its error. The lead is ours, and with it the writer."""

@@ -88,14 +88,16 @@ def put_in(
     bytes or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and
     short bytes are bound as bytearrays.
     """
-    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
-    (fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder) = write[12:]
+    # fmt: off
+    (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+        first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder,
+    ) = write
     if rise:
         fence = max(fence, now, least)
     first_at = first_at or now
     if settled_at == NOW:
         settled_at = now
-    # fmt: off
     shape = (
         expect is None, not rise, family is None, settled_at is None, lease is None, replay is None, forget is None,
         codec is None, result is None, error is None, holder is None,

@@ -125,8 +125,7 @@ class SqliteStore(_SqliteStoreBase):
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Write a record if its current version is `expect`; whether it landed, and what is there now."""
-        result: PutResult = self._database.commits.run(QueueEntry(write, expect))
-        return result
+        return self._database.put(write, expect)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
