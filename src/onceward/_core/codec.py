@@ -157,6 +157,8 @@ _chunks = (
     else lambda value, _: _ENCODER.iterencode(value)
 )
 _DECODER = JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+# What `raw_decode` calls: a value at a place, and where it ends; StopIteration if there is none.
+_scan: Callable[[str, int], tuple[object, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def json_text(value: object) -> str:
@@ -167,9 +169,11 @@ def json_text(value: object) -> str:
 def _from_json(data: bytes) -> object:
     try:
         text = data.decode()
-        value, end = _DECODER.raw_decode(text)
+        value, end = _scan(text, 0)
         if b"\\u" in data:
             json_text(value).encode()  # An escaped lone surrogate would be refused here: no UTF-8 text holds one.
+    except StopIteration:
+        raise ResultInvalid(f"the stored result is not {JSON} (it begins with no value): look at the record") from None
     except (ValueError, RecursionError) as exc:
         raise ResultInvalid(f"the stored result is not {JSON} ({exc}): look at the record") from exc
     if end != len(text):

@@ -365,8 +365,18 @@ def settle(
 
 
 def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[Encoded, Write]:
-    """A value as it is stored, and the record that stores it."""
-    kept, terms = _encode_result(request, value), request.terms
+    """
+    A value as it is stored, and the record that stores it.
+
+    Nothing is stored of a value that cannot be encoded, or is larger than `result_bytes_max`.
+    """
+    terms = request.terms
+    try:
+        kept = encode(value)
+        if kept.data is not None and len(kept.data) > terms.result_bytes_max:
+            kept = _NOTHING
+    except NotEncodable:
+        kept = _NOTHING
     write = record.settle(
         held,
         version=version,
@@ -384,15 +394,6 @@ def settled_outcome(request: OperationRequest, kept: Encoded, stored: Record) ->
     value = decode(kept, request.restore)
     told = (value, False, stored.first_at, stored.attempt, stored.fence, True, False, None)
     return new_tuple(Outcome, told)  # type: ignore[no-any-return]
-
-
-def _encode_result(request: OperationRequest, value: Any) -> Encoded:
-    """The value as it is stored; nothing if it cannot be encoded, or is larger than `result_bytes_max`."""
-    try:
-        kept = encode(value)
-    except NotEncodable:
-        return _NOTHING
-    return _NOTHING if kept.data is not None and len(kept.data) > request.terms.result_bytes_max else kept
 
 
 _NOTHING = Encoded(None, None)

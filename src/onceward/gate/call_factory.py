@@ -216,31 +216,35 @@ class CallFactory:
     ) -> OperationRequest:
         """One call, ready for its flow. `parts` are the checked parts of the key; `given` is the caller's own."""
         name = self._named(parts, kind, family, given)
-        return self._request(name, fingerprint_canonical(request), terms, operation, marked=marked, probes=probes)
+        fingerprint = fingerprint_canonical(request)
+        return self._prepared(name, fingerprint, terms, operation, unreachable, None, marked, probes=probes).request
 
-    def _request(
+    def _prepared(
         self,
         name: RecordName,
         fingerprint: bytes,
         terms: Terms,
         operation: str,
-        *,
-        restore: Restorer | None = None,
+        invoke: Invoke,
+        probe: Callable[..., Any] | None = None,
         marked: bool = False,
+        restore: Restorer | None = None,
+        *,
         probes: bool = False,
-    ) -> OperationRequest:
+    ) -> PreparedCall:
         id, kind, parts, family, given = name
         # fmt: off
         claimant: Claimant = new_tuple(Claimant, (
             id, kind, self.scope, parts[0] if len(parts) == 1 else KEY_PARTS.join(parts), operation,
-            family, terms.guarantee, fingerprint, terms.lease, terms.keyed_for, probes, self.environment.process(),
-            terms.takeover == "lease",
+            family, terms.guarantee, fingerprint, terms.lease, terms.keyed_for, probes or probe is not None,
+            self.environment.process(), terms.takeover == "lease",
         ))
         # fmt: on
-        around = resilience_of(terms.retry, terms.breaker, terms.budget)
+        retry, breaker, budget = terms.retry, terms.breaker, terms.budget
+        around = None if retry is breaker is budget is None else resilience_of(retry, breaker, budget)
         listening = bool(self._listeners or EVENT_STREAM.listeners)
         told = (claimant, terms, restore, marked, listening, self._peeks, given, around)
-        return new_tuple(OperationRequest, told)  # type: ignore[no-any-return]
+        return new_tuple(PreparedCall, (new_tuple(OperationRequest, told), invoke, probe))  # type: ignore[no-any-return]
 
     def _named(
         self, parts: tuple[str, ...], kind: str = KEY, family: bytes | None = None, given: str | None = None
@@ -287,20 +291,32 @@ class CallFactory:
         terms = self.agreed(options)
         convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=inside)
         name = self._named(parts, kind, family, given)
-        operation = call.name if call.name is not None else function_name(call.fn)
-        return self._prepared(name, fingerprint_canonical(call.request), call, operation, convention, terms)
+        fn, request, operation, probe, marked = call
+        return self._prepared(
+            name,
+            fingerprint_canonical(request),
+            terms,
+            function_name(fn) if operation is None else operation,
+            convention.bind(fn),
+            probe,
+            convention.marked if marked is None else marked,
+        )
 
     def prepare_or_replay(self, key: str, call: CallSpec, terms: Terms, *, awaits: bool) -> PreparedCall | Outcome[Any]:
         """One call under a key, on terms that are agreed; or the stored outcome, if a quick look finds it."""
-        convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=True)
+        fn, request, operation, probe, marked = call
+        convention = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=True)
         stored = self.stored_key(key)
-        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(call.request)
-        operation = call.name if call.name is not None else function_name(call.fn)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        if operation is None:
+            operation = function_name(fn)
         outcome = self._replayed(id, fingerprint, operation, None)
         if outcome is not None:
             return outcome
         name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
-        return self._prepared(name, fingerprint, call, operation, convention, terms)
+        if marked is None:
+            marked = convention.marked
+        return self._prepared(name, fingerprint, terms, operation, convention.bind(fn), probe, marked)
 
     def prepare_known(
         self,
@@ -323,21 +339,7 @@ class CallFactory:
         if outcome is not None:
             return outcome
         name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
-        return PreparedCall(self._request(name, fingerprint, terms, operation, probes=probe is not None), invoke, probe)
-
-    def _prepared(
-        self,
-        name: RecordName,
-        fingerprint: bytes,
-        call: CallSpec,
-        operation: str,
-        convention: CallingConvention,
-        terms: Terms,
-    ) -> PreparedCall:
-        marked = convention.marked if call.marked is None else call.marked
-        probes = call.probe is not None
-        request = self._request(name, fingerprint, terms, operation, marked=marked, probes=probes)
-        return new_tuple(PreparedCall, (request, convention.bind(call.fn), call.probe))  # type: ignore[no-any-return]
+        return self._prepared(name, fingerprint, terms, operation, invoke, probe)
 
     def prepare_requeue(
         self, key: str, fingerprint: bytes, operation: str, terms: Terms, invoke: Invoke, *, marked: bool
@@ -346,7 +348,7 @@ class CallFactory:
         if terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
         check_probe(terms, None)
-        return PreparedCall(self._request(self._named((key,)), fingerprint, terms, operation, marked=marked), invoke)
+        return self._prepared(self._named((key,)), fingerprint, terms, operation, invoke, None, marked)
 
     def prepare_joined(
         self,
@@ -413,16 +415,17 @@ class CallFactory:
             outcome = self._replayed(id, fingerprint, declared.name, declared.restore)
             if outcome is not None:
                 return outcome, arguments
-        request = self._request(
-            RecordName(id, KEY, (key,), None, given),
+        prepared = self._prepared(
+            new_tuple(RecordName, (id, KEY, (key,), None, given)),
             fingerprint,
             terms,
             declared.name,
-            restore=declared.restore,
-            marked=declared.marked,
-            probes=probe is not None,
+            lambda operation: declared.invoke(operation, args, kwargs),
+            probe,
+            declared.marked,
+            declared.restore,
         )
-        return PreparedCall(request, lambda operation: declared.invoke(operation, args, kwargs), probe), arguments
+        return prepared, arguments
 
     def declare(
         self,
@@ -543,20 +546,18 @@ class PurgeSchedule:
     def __init__(self) -> None:
         self._every = self.PURGE_EVERY
         # Processes that live for a few runs only must purge, too.
-        self._runs = self._every - 10
-
-    def count(self) -> None:
-        """A function was run."""
-        self._runs += 1
+        self.left = 10
+        """Runs until the next purge: whoever runs a function takes one off."""
 
     def is_due(self) -> bool:
         """Whether it is time for a purge."""
-        if self._runs < self._every:
+        if self.left > 0:
             return False
-        self._runs = 0
+        self.left = self._every
         return True
 
     def found(self, result: PurgeResult) -> None:
         """A purge is done."""
         in_vain = not (result.forgotten or result.shrunk)
-        self._every = min(2 * self._every, self.PURGE_EVERY_MAX) if in_vain else self.PURGE_EVERY
+        before, self._every = self._every, min(2 * self._every, self.PURGE_EVERY_MAX) if in_vain else self.PURGE_EVERY
+        self.left += self._every - before

@@ -139,7 +139,7 @@ class EffectRunner:
             operation.inside = GateTransactionSettler(request, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
             operation.confirm(self._sent, request.claimant.lease)
-            gate._purge_schedule.count()
+            gate._purge_schedule.left -= 1
             gate._renewer.watch(request, operation, operation.record)
         operation.started = True  # Last: until here, whatever is raised has kept it from running.
 
@@ -345,7 +345,7 @@ class AsyncEffectRunner:
             operation.inside = GateTransactionSettler(request, operation, gate.store, gate.environment, awaits=True)
         if self._joined is None:
             operation.confirm(self._sent, request.claimant.lease)
-            gate._purge_schedule.count()
+            gate._purge_schedule.left -= 1
             gate._renewer.watch(request, operation, operation.record)
         operation.started = True  # Last: until here, whatever is raised has kept it from running.
 

@@ -30,7 +30,7 @@ from onceward._core.events import Listener
 from onceward._core.flow import AfterCommit, Flow, Raised, Returned
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
-from onceward._core.record import Record
+from onceward._core.record import Record, new_tuple
 from onceward._core.sealing import Seal, make_sealer
 from onceward._core.store_protocols import PurgeResult, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
@@ -158,9 +158,10 @@ class Gate:
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
         value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
         """
-        prepared = self._call_factory.prepare_or_replay(
-            key, CallSpec(fn, request, name, probe, marked), self._call_factory.agreed(options), awaits=False
-        )
+        factory = self._call_factory
+        terms = factory.agreed(options) if options else factory.terms
+        spec: CallSpec = new_tuple(CallSpec, (fn, request, name, probe, marked))
+        prepared = factory.prepare_or_replay(key, spec, terms, awaits=False)
         if isinstance(prepared, Outcome):
             return prepared
         return self.operate(prepared)
@@ -221,7 +222,8 @@ class Gate:
         """Run `fn` once under `key`; the value alone."""
         if "in_flight" in options:
             refuse_accept(options)
-        return self.call(key, fn, **options).answer
+        outcome = self.call(key, fn, **options)
+        return outcome.answer if outcome.pending else outcome.value
 
     def once(
         self,
@@ -405,7 +407,14 @@ class Gate:
 
     def operate(self, prepared: PreparedCall) -> Outcome[Any]:
         """Run a prepared call once, or return its first result. For the shapes built on a gate, too."""
-        return self._carry_through(prepared, StraightLine(self, prepared).run)
+        try:  # As `_carry_through`, which would be one more call in the way of each.
+            outcome = StraightLine(self, prepared).run()
+        except OncewardError as error:
+            advice.about_claimant(error, prepared.request.claimant)
+            raise
+        if self._purge_schedule.left <= 0 and self._purge_schedule.is_due():
+            self._purger.follow()
+        return outcome
 
     def operate_joined(self, prepared: PreparedCall, joined: CallerTransaction) -> Outcome[Any]:
         """The same in the caller's transaction."""
@@ -440,7 +449,7 @@ class Gate:
 
     def _after(self, after: AfterCommit, joined: CallerTransaction | None) -> bool:
         """An atomic run has ended: count it, and tell of it after its commit. Whether a little is to be purged now."""
-        self._purge_schedule.count()
+        self._purge_schedule.left -= 1
         tidies = self._purge_schedule.is_due()
         if after.committed:
             self._commit_watcher.committed(after)

@@ -31,7 +31,7 @@ from onceward._core.events import Listener
 from onceward._core.flow import AfterCommit, Flow, Raised, Returned
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
-from onceward._core.record import Record
+from onceward._core.record import Record, new_tuple
 from onceward._core.sealing import Seal, make_sealer
 from onceward._core.store_protocols import AsyncStore, PurgeResult
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
@@ -160,9 +160,10 @@ class AsyncGate:
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
         value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
         """
-        prepared = self._call_factory.prepare_or_replay(
-            key, CallSpec(fn, request, name, probe, marked), self._call_factory.agreed(options), awaits=AWAITS
-        )
+        factory = self._call_factory
+        terms = factory.agreed(options) if options else factory.terms
+        spec: CallSpec = new_tuple(CallSpec, (fn, request, name, probe, marked))
+        prepared = factory.prepare_or_replay(key, spec, terms, awaits=AWAITS)
         if isinstance(prepared, Outcome):
             return prepared
         return await self.operate(prepared)
@@ -223,7 +224,8 @@ class AsyncGate:
         """Run `fn` once under `key`; the value alone."""
         if "in_flight" in options:
             refuse_accept(options)
-        return (await self.call(key, fn, **options)).answer
+        outcome = await self.call(key, fn, **options)
+        return outcome.answer if outcome.pending else outcome.value
 
     def once(
         self,
@@ -407,9 +409,16 @@ class AsyncGate:
 
     # --- performing effects ---
 
-    def operate(self, prepared: PreparedCall) -> Coroutine[Any, Any, Outcome[Any]]:
+    async def operate(self, prepared: PreparedCall) -> Outcome[Any]:
         """Run a prepared call once, or return its first result. For the shapes built on a gate, too."""
-        return self._carry_through(prepared, AsyncStraightLine(self, prepared).run)
+        try:  # As `_carry_through`, which would be one more call in the way of each.
+            outcome = await AsyncStraightLine(self, prepared).run()
+        except OncewardError as error:
+            advice.about_claimant(error, prepared.request.claimant)
+            raise
+        if self._purge_schedule.left <= 0 and self._purge_schedule.is_due():
+            await self._purger.follow()
+        return outcome
 
     def operate_joined(
         self, prepared: PreparedCall, joined: AsyncCallerTransaction
@@ -448,7 +457,7 @@ class AsyncGate:
 
     def _after(self, after: AfterCommit, joined: AsyncCallerTransaction | None) -> bool:
         """An atomic run has ended: count it, and tell of it after its commit. Whether a little is to be purged now."""
-        self._purge_schedule.count()
+        self._purge_schedule.left -= 1
         tidies = self._purge_schedule.is_due()
         if after.committed:
             self._commit_watcher.committed(after)

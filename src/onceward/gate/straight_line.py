@@ -44,7 +44,8 @@ class StraightLine(EffectRunner):
     __slots__ = ("_answers", "_paused", "operation")
 
     def __init__(self, gate: Gate, prepared: PreparedCall) -> None:
-        super().__init__(gate, prepared, None)
+        # Not by `super().__init__`: a call for each call.
+        self._gate, self._prepared, self._joined, self._sent = gate, prepared, None, 0.0
         self._answers: list[Any] = []
         """What was answered so far: it says where the flow would stand, whatever strikes."""
         self._paused: Flow[Outcome[Any]] | None = None
@@ -97,8 +98,8 @@ class StraightLine(EffectRunner):
 
     def _claim(self) -> Record:
         """Claim the key, or find the record to replay: then there is no operation."""
-        request, answers = self._prepared.request, self._answers
-        chance = self._gate.environment.random(48)
+        gate, request, answers = self._gate, self._prepared.request, self._answers
+        chance = gate.environment.random(48)
         answers.append(chance)
         if request.resilience is not None:
             refused = request.resilience.refusal()
@@ -106,7 +107,8 @@ class StraightLine(EffectRunner):
                 raise UnusualAnswer(refused)
             answers.append(None)
         write = record.claim(request.claimant, record.FRESH, token=chance[:16], version=chance[16:32])
-        put = self._put("claim", write, None)
+        self._sent = gate.environment.boottime()
+        put = gate.store.put(write, None)
         found = put.record
         if found is None:
             raise UnusualAnswer(put)
@@ -134,7 +136,7 @@ class StraightLine(EffectRunner):
             isinstance(ended, Raised)
             or operation is None
             or operation.record is not held  # It was renewed meanwhile.
-            or not remembers_always(request.terms.remember, ended.value)
+            or (callable(remember := request.terms.remember) and not remembers_always(remember, ended.value))
             or (type(ended.value) not in DATA and may_be_unrun(ended.value))
         ):
             raise UnusualAnswer(ended)
@@ -142,7 +144,9 @@ class StraightLine(EffectRunner):
         if kept.codec is None:
             raise UnusualAnswer(ended)
         answers.append(ended)
-        put = self._put("settle", write, held.version)
+        put = self._gate.store.put(write, held.version)
+        if put.landed:
+            self._gate._waiters.notify(write.id)
         stored = put.record
         if not put.landed or stored is None or stored.codec is None:
             raise UnusualAnswer(put)

@@ -45,7 +45,10 @@ class AsyncStraightLine(AsyncEffectRunner):
     __slots__ = ("_answers", "_paused", "operation")
 
     def __init__(self, gate: AsyncGate, prepared: PreparedCall) -> None:
-        super().__init__(gate, prepared, None)
+        # Not by `super().__init__`: a call for each call.
+        self._gate, self._prepared, self._joined, self._sent = gate, prepared, None, 0.0
+        if AWAITS:
+            self._kept = self._work = None
         self._answers: list[Any] = []
         """What was answered so far: it says where the flow would stand, whatever strikes."""
         self._paused: Flow[Outcome[Any]] | None = None
@@ -98,8 +101,8 @@ class AsyncStraightLine(AsyncEffectRunner):
 
     async def _claim(self) -> Record:
         """Claim the key, or find the record to replay: then there is no operation."""
-        request, answers = self._prepared.request, self._answers
-        chance = self._gate.environment.random(48)
+        gate, request, answers = self._gate, self._prepared.request, self._answers
+        chance = gate.environment.random(48)
         answers.append(chance)
         if request.resilience is not None:
             refused = request.resilience.refusal()
@@ -107,7 +110,11 @@ class AsyncStraightLine(AsyncEffectRunner):
                 raise UnusualAnswer(refused)
             answers.append(None)
         write = record.claim(request.claimant, record.FRESH, token=chance[:16], version=chance[16:32])
-        put = await self._put("claim", write, None)
+        if AWAITS:
+            put = await self._put("claim", write, None)
+        else:  # As `_put`, without its questions.
+            self._sent = gate.environment.boottime()
+            put = gate.store.put(write, None)
         found = put.record
         if AWAITS:
             self._check_cancelled(put)
@@ -137,7 +144,7 @@ class AsyncStraightLine(AsyncEffectRunner):
             isinstance(ended, Raised)
             or operation is None
             or operation.record is not held  # It was renewed meanwhile.
-            or not remembers_always(request.terms.remember, ended.value)
+            or (callable(remember := request.terms.remember) and not remembers_always(remember, ended.value))
             or (type(ended.value) not in DATA and may_be_unrun(ended.value))
         ):
             raise UnusualAnswer(ended)
@@ -145,7 +152,12 @@ class AsyncStraightLine(AsyncEffectRunner):
         if kept.codec is None:
             raise UnusualAnswer(ended)
         answers.append(ended)
-        put = await self._put("settle", write, held.version)
+        if AWAITS:
+            put = await self._put("settle", write, held.version)
+        else:
+            put = self._gate.store.put(write, held.version)
+            if put.landed:
+                self._gate._waiters.notify(write.id)
         stored = put.record
         if AWAITS:
             self._check_cancelled(put)

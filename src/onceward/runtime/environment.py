@@ -31,9 +31,18 @@ _boottime = _counts_suspension()
 class Environment:
     """Time and chance, the real ones; and which processes live."""
 
-    def monotonic(self) -> float:
-        """Seconds on a clock that never goes back: for measuring how long this process has waited."""
-        return time.monotonic()
+    # What every operation asks for is handed on as it is: a method around it would cost more than what it asks.
+    monotonic = staticmethod(time.monotonic)
+    """Seconds on a clock that never goes back: for measuring how long this process has waited."""
+
+    boottime = staticmethod(_boottime)
+    """Seconds on a clock that never goes back, and also counts while the host is suspended."""
+
+    random = staticmethod(os.urandom)
+    """Unpredictable bytes, as many as are asked for."""
+
+    process = staticmethod(processes.current_process)
+    """This process, as a claim names its holder: known once found out, and anew after a fork."""
 
     def process_cpu_seconds(self) -> float:
         """Processor seconds that this process has used, all its threads together; Linux may tell a tick too few."""
@@ -48,10 +57,6 @@ class Environment:
         """Processor seconds that a process of this host has used, to a hundredth; None if nobody can tell."""
         return processes.cpu_seconds(pid)
 
-    def boottime(self) -> float:
-        """Seconds on a clock that never goes back, and also counts while the host is suspended."""
-        return _boottime()
-
     def thread_cpu_seconds(self) -> float:
         """Processor seconds that this thread has used."""
         return time.thread_time()
@@ -60,17 +65,9 @@ class Environment:
         """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""
         return time.time_ns() // 1000
 
-    def random(self, size: int) -> bytes:
-        """Unpredictable bytes."""
-        return os.urandom(size)
-
     def chance(self) -> float:
         """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
         return random.random()  # noqa: S311 - the module's own dice are thrown anew after a fork
-
-    def process(self) -> bytes:
-        """This process, as a claim names its holder: known once found out, and anew after a fork."""
-        return processes.current_process()
 
     def lives(self, process: Process) -> bool | None:
         """Whether that process lives: True; False (it is proved dead); None (nobody can tell from here)."""

@@ -246,7 +246,7 @@ class GroupCommit:
                     return None
                 self._leads[lead] = [lead]
             result = perform(write, expect)
-            # No mutex: whoever queues looks for a free lead afterwards, and whoever gives one up then looks for a queue.
+            # No mutex: whoever queues then looks for a free lead, and whoever gives one up then looks at the queue.
             del self._leads[lead]
             if self._queue:
                 with self._mutex:

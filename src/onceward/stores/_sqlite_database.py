@@ -120,7 +120,7 @@ class SqliteDatabase:
         return put
 
     def _put_alone(self, write: Write, expect: bytes | None) -> PutResult | None:
-        """One write in autocommit, by the leader. None: it was stopped before it could write, and may be tried again."""
+        """One write in autocommit, by the leader. None: it was stopped before it could write, so it may be tried."""
         connections = self.connections
         cursor = connections.writer
         if cursor is None or cursor.connection.in_transaction:

@@ -258,7 +258,7 @@ class Emitter(EmitterBase):
             self._end_one(one)
 
     def _end_one(self, ending: FinalWrite) -> None:
-        self._gate._purge_schedule.count()
+        self._gate._purge_schedule.left -= 1
         try:
             self._drive(ending.flow())
         except OncewardError:

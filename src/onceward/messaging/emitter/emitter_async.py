@@ -268,7 +268,7 @@ class AsyncEmitter(EmitterBase):
                 self._end_one(one)
 
     async def _end_one(self, ending: FinalWrite) -> None:
-        self._gate._purge_schedule.count()
+        self._gate._purge_schedule.left -= 1
         try:
             await self._drive(ending.flow())
         except OncewardError:

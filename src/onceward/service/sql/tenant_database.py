@@ -296,7 +296,7 @@ class WritableDatabase:
             case None:
                 return RequestResult(self._in_savepoint(work), False)
         if ran:
-            self._purges.count()
+            self._purges.left -= 1
         return RequestResult(document, not ran)
 
     def _in_savepoint(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
