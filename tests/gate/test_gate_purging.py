@@ -88,7 +88,7 @@ def runs_to_next(schedule: PurgeSchedule) -> int:
     """How many runs there are until a purge is due."""
     runs = 0
     while not schedule.is_due():
-        schedule.count()
+        schedule.left -= 1
         runs += 1
     return runs
 

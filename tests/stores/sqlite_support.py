@@ -106,7 +106,7 @@ def lead_held(store: SqliteStore | AsyncSqliteStore) -> Iterator[Callable[[int],
     commits.hold(held)
 
     def queued(count: int) -> None:
-        until(lambda: len(commits._queue) >= count + 1)
+        until(lambda: len(commits.queue) >= count + 1)
 
     try:
         yield queued

@@ -357,7 +357,7 @@ class _Threads:
         caller = threading.Thread(target=put, daemon=True)
         self._callers.append(caller)
         caller.start()
-        self.until(lambda: entry in self.commits._queue or any(entry in one for one in self.under_way.values()))
+        self.until(lambda: entry in self.commits.queue or any(entry in one for one in self.under_way.values()))
 
     def until(self, came: Callable[[], bool]) -> None:
         with self.changed:
@@ -477,7 +477,7 @@ def test_whoever_was_answered_is_in_the_next_batch() -> None:
         tasks = [asyncio.create_task(_put(threads.commits, *keys)) for keys in ("ad", "be")]
         await asyncio.to_thread(threads.until, lambda: "ab" in threads.under_way)
         tasks.append(asyncio.create_task(_put(threads.commits, "c")))
-        while not threads.commits._queue:
+        while not threads.commits.queue:
             await asyncio.sleep(0)
         await asyncio.to_thread(threads.answer, "ab")
         while not all(task.done() for task in tasks):
@@ -507,7 +507,7 @@ def test_a_loop_that_has_stopped_holds_up_no_other(monkeypatch: pytest.MonkeyPat
         await asyncio.to_thread(threads.until, lambda: "ab" in threads.under_way)
         threads.commits.submit(left)
         last = asyncio.create_task(_put(threads.commits, "c"))
-        while len(threads.commits._queue) < 2:
+        while len(threads.commits.queue) < 2:
             await asyncio.sleep(0)
         await asyncio.to_thread(threads.answer, "ab")
         await asyncio.gather(*first)

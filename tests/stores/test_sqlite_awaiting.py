@@ -219,7 +219,7 @@ def test_both_colours_share_batches_on_one_database(store: AsyncSqliteStore) -> 
         thread = in_thread(lambda: blocking.put(claimed(key(20)), None))
         queued(1)
         loop = in_thread(lambda: asyncio.run(main()))
-        until(lambda: len(store._database.commits._queue) >= 1)
+        until(lambda: len(store._database.commits.queue) >= 1)
 
     assert [answer.landed for answer in answers] == [True] * 10
     assert thread().landed

@@ -4,8 +4,8 @@ Results to bytes and back: the same bytes on every machine, and nothing but data
     value --encode--> Encoded(codec, data) --decode--> value, its type restored by the return annotation
 
 The gate hands out `decode(encode(value), restore)` on the first run too, so that a first result and its
-replay are equal by construction. Three codecs exist: `bytes/1` keeps a bytes result verbatim, `http/1` an HTTP
-response (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
+replay are equal by construction; or a copy, where that is the same (`keep`). Three codecs exist: `bytes/1` keeps a
+bytes result verbatim, `http/1` an HTTP response (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
 
     None, bool, int, float, str    themselves; no NaN or infinity, no lone surrogates
     list, tuple, NamedTuple        array
@@ -35,7 +35,7 @@ from enum import Enum
 from json import JSONDecoder, JSONEncoder
 from json import encoder as json_encoder
 from math import isfinite
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
@@ -56,6 +56,9 @@ INT_DIGITS_MAX = 4_000
 # UTF-8 bytes of each text in a remembered failure or a refusal: room for a message, not for a dump.
 MESSAGE_BYTES_MAX = 4_096
 
+NOT_COPIED: Final = object()
+"""Stands for no copy: None is one."""
+
 Restorer: TypeAlias = Callable[[object], object]
 
 
@@ -70,8 +73,50 @@ class NotEncodable(Exception):
     """This value has no stored form. The reason says where in the value, and what to return instead."""
 
 
-def encode(value: object) -> Encoded:
-    """Return the stored form of a result, or raise `NotEncodable`, whatever the value does when touched."""
+class Kept(NamedTuple):
+    """A result as it is stored, and, where that is known without decoding it, as it comes back."""
+
+    codec: str | None
+    data: bytes | None
+    copy: object = NOT_COPIED
+
+
+def keep(value: object) -> Kept:
+    """
+    Return the stored form of a result like `encode`, with a copy if that is what `decode` would make of it.
+
+    An atom, or a dict or list of atoms, comes back equal: a copy is as good, for a fifth of the time. The copy is what
+    is encoded, because whoever still has the value may change it meanwhile.
+    """
+    kind, copy = type(value), NOT_COPIED
+    if kind is dict:
+        copied: dict[object, object] = value.copy()  # type: ignore[attr-defined]
+        if _KEYS.issuperset(map(type, copied)) and _ATOMS.issuperset(map(type, copied.values())):
+            copy = copied
+    elif kind is list:
+        items: list[object] = value.copy()  # type: ignore[attr-defined]
+        if _ATOMS.issuperset(map(type, items)):
+            copy = items
+    elif kind in _ATOMS:
+        copy = value
+    codec, data = encode(value) if copy is NOT_COPIED else encode(copy, plain=True)
+    return new_tuple(Kept, (codec, data, copy))  # type: ignore[no-any-return]
+
+
+def given_back(kept: Kept, restore: Restorer | None) -> object:
+    """What `decode` returns for a result that was kept just now."""
+    codec, data, copy = kept
+    if copy is NOT_COPIED:
+        return decode(Encoded(codec, data), restore)
+    return copy if restore is None else restore(copy)
+
+
+def encode(value: object, *, plain: bool = False) -> Encoded:
+    """
+    Return the stored form of a result, or raise `NotEncodable`, whatever the value does when touched.
+
+    `plain`: it is known that the C encoder may have this value as it is.
+    """
     if type(value) is bytes:
         return Encoded(BYTES, value)
     if type(value) is Reply:
@@ -80,7 +125,7 @@ def encode(value: object) -> Encoded:
         except ResultInvalid as error:
             raise NotEncodable(f"result: {error}") from None
     try:
-        if _is_plain(value, NESTING_MAX):
+        if plain or _is_plain(value, NESTING_MAX):
             text = "".join(_chunks(value, 0))
             # A text on its own has no number in it, however long it is.
             if len(text) <= INT_DIGITS_MAX or type(value) is str or not _LONG_DIGITS.search(text):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, NotEncodable, Restorer, decode, encode, encode_failure
+from onceward._core.codec import Encoded, Kept, NotEncodable, Restorer, encode, encode_failure, given_back, keep
 from onceward._core.dead_holder_flow import decide_with_holder, lives, put_in_doubt
 from onceward._core.errors import (
     AlreadySettled,
@@ -364,7 +364,7 @@ def settle(
     return settled_outcome(request, kept, stored)
 
 
-def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[Encoded, Write]:
+def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[Kept, Write]:
     """
     A value as it is stored, and the record that stores it.
 
@@ -372,7 +372,7 @@ def settling(request: OperationRequest, held: Record, version: bytes, value: Any
     """
     terms = request.terms
     try:
-        kept = encode(value)
+        kept = keep(value)
         if kept.data is not None and len(kept.data) > terms.result_bytes_max:
             kept = _NOTHING
     except NotEncodable:
@@ -389,14 +389,13 @@ def settling(request: OperationRequest, held: Record, version: bytes, value: Any
     return kept, write
 
 
-def settled_outcome(request: OperationRequest, kept: Encoded, stored: Record) -> Outcome[Any]:
-    """What the first caller is told: its value through the codec, so that it equals every replay."""
-    value = decode(kept, request.restore)
-    told = (value, False, stored.first_at, stored.attempt, stored.fence, True, False, None)
+def settled_outcome(request: OperationRequest, kept: Kept, stored: Record) -> Outcome[Any]:
+    """What the first caller is told: its value as the codec gives it back, so that it equals every replay."""
+    told = (given_back(kept, request.restore), False, stored.first_at, stored.attempt, stored.fence, True, False, None)
     return new_tuple(Outcome, told)  # type: ignore[no-any-return]
 
 
-_NOTHING = Encoded(None, None)
+_NOTHING = Kept(None, None)
 
 
 def _unremembered(
@@ -508,7 +507,7 @@ def reconcile(request: OperationRequest, decision: Found | NotFound, fence: int 
 def _encode_decision(decision: Found | NotFound) -> Encoded:
     """The result that a decision stores."""
     if isinstance(decision, NotFound):
-        return _NOTHING
+        return Encoded(None, None)
     if not isinstance(decision, Found):
         raise ConfigurationError("a decision is Found(result) if it happened, or NOT_FOUND if it did not")
     try:

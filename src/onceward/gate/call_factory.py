@@ -46,6 +46,8 @@ WINDOW = "window"
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _LABELS = tuple(f"{environment}:" for environment in ENVIRONMENTS)
+_PARTICULAR = (Guarantee.ATOMIC.value, Guarantee.PROBED.value)
+"""Guarantees that not every function can be run under."""
 _log = logging.getLogger("onceward")
 
 
@@ -289,9 +291,10 @@ class CallFactory:
         function may settle inside its own transaction.
         """
         terms = self.agreed(options)
-        convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=inside)
-        name = self._named(parts, kind, family, given)
         fn, request, operation, probe, marked = call
+        convention = inspect_function(fn)
+        check_convention(fn, convention, terms, awaits=awaits, probe=probe, inside=inside)
+        name = self._named(parts, kind, family, given)
         return self._prepared(
             name,
             fingerprint_canonical(request),
@@ -305,7 +308,14 @@ class CallFactory:
     def prepare_or_replay(self, key: str, call: CallSpec, terms: Terms, *, awaits: bool) -> PreparedCall | Outcome[Any]:
         """One call under a key, on terms that are agreed; or the stored outcome, if a quick look finds it."""
         fn, request, operation, probe, marked = call
-        convention = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=True)
+        convention = inspect_function(fn)
+        if (
+            convention.generates
+            or convention.awaits is not awaits
+            or probe is not None
+            or terms.guarantee in _PARTICULAR
+        ):
+            check_convention(fn, convention, terms, awaits=awaits, probe=probe, inside=True)
         stored = self.stored_key(key)
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
         if operation is None:
@@ -454,16 +464,16 @@ class CallFactory:
         return inspect_declaration(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
 
 
-def inspect_runnable(
+def check_convention(
     fn: Callable[..., Any],
+    convention: CallingConvention,
     terms: Terms,
     *,
     awaits: bool,
-    probe: Callable[..., Any] | None = None,
-    inside: bool = False,
-) -> CallingConvention:
-    """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
-    convention = inspect_function(fn)
+    probe: Callable[..., Any] | None,
+    inside: bool,
+) -> None:
+    """Refuse a function that this gate, or these terms, cannot run."""
     if convention.generates:
         refuse_generator(fn, function_name(fn))
     if not awaits and convention.awaits:
@@ -477,7 +487,6 @@ def inspect_runnable(
         )
     if probe is not None or terms.guarantee == Guarantee.PROBED:
         check_probe(terms, probe)
-    return convention
 
 
 def check_runnable(fn: Callable[..., Any], *, awaits: bool) -> None:
@@ -559,5 +568,6 @@ class PurgeSchedule:
     def found(self, result: PurgeResult) -> None:
         """A purge is done."""
         in_vain = not (result.forgotten or result.shrunk)
-        before, self._every = self._every, min(2 * self._every, self.PURGE_EVERY_MAX) if in_vain else self.PURGE_EVERY
+        before = self._every
+        self._every = min(2 * self._every, self.PURGE_EVERY_MAX) if in_vain else self.PURGE_EVERY
         self.left += self._every - before

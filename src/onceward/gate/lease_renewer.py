@@ -46,8 +46,12 @@ class LeaseRenewer:
 
     def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
-        lease = self._leases.begin(request, operation, held, self._environment.monotonic())
-        if lease < self._leases.shortest or self._process != fork_count():
+        leases = self._leases
+        # As `begin`, which would be one more call for each.
+        watched = RunningLease(request, operation, held, self._environment.monotonic())
+        leases.watched[id(operation)] = watched
+        lease = watched.lease
+        if lease < leases.shortest or self._process != fork_count():
             if self._process not in (None, fork_count()):
                 self._lock = threading.Lock()  # Of a parent process: its thread may have held it when this one began.
             with self._lock:

@@ -35,6 +35,7 @@ class RunningLease:
         self.lease: float = request.claimant.lease / 1e6
         """In seconds."""
         self.began = self.renewed = now
+        operation.held_until = now + self.lease
         self.trying = False
         """Whether a renewal of it is under way."""
 
@@ -88,11 +89,8 @@ class Leases:
 
     def begin(self, request: OperationRequest, operation: Operation, held: Record, now: float) -> float:
         """An operation runs from now on; its lease in seconds. If that is less than `shortest`, look sooner."""
-        watched = RunningLease(request, operation, held, now)
-        lease = watched.lease
-        operation.held_until = now + lease
-        self.watched[id(operation)] = watched
-        return lease
+        watched = self.watched[id(operation)] = RunningLease(request, operation, held, now)
+        return watched.lease
 
     def due(self, now: float) -> list[RunningLease]:
         """What is to be renewed now."""

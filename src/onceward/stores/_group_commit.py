@@ -36,7 +36,7 @@ Rules of a batch, each with a test:
   entries of its batch without a result go back to the head of the queue and are performed again. That is safe for a
   write, because each carries a version of its own.
 
-Who leads is decided by identity (`entry in _leads`), never by a local variable: an interrupt can arrive between any
+Who leads is decided by identity (`entry in leads`), never by a local variable: an interrupt can arrive between any
 two instructions, and the cleanup must be able to tell. For the same reason, which ids are under way is never noted, but
 read from the batches themselves.
 """
@@ -49,13 +49,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Write
 from onceward.runtime import failpoints
-
-T = TypeVar("T")
 
 BATCH_MAX = 256
 """Writes in one transaction. More would hardly make the sync cheaper, and would make the first caller wait."""
@@ -117,7 +115,14 @@ class QueueEntry:
 
 
 class LoneLead(QueueEntry):
-    """The lead of a caller who found nobody there, and goes past the queue: see `GroupCommit.run_alone`."""
+    """
+    The lead of a blocking caller who found nobody there, and goes past the queue with one write.
+
+    Under `mutex` it sees that there are no `leads`, and puts this one there. It writes, and takes it out again without
+    the mutex; if there is a `queue` by then, it lets the next one lead, under the mutex. Nobody is forgotten: whoever
+    queues looks for a free lead afterwards, and whoever gives one up looks at the queue afterwards. If anything is
+    raised, `withdraw` puts things in order.
+    """
 
     __slots__ = ()
     job = future = wake = error = None
@@ -216,9 +221,11 @@ class GroupCommit:
         """Gives every entry of a batch its result or its error; raises only what does not concern the batch."""
         self._take_from = take
         self._most = in_flight
-        self._mutex = threading.Lock()
-        self._queue: deque[QueueEntry] = deque()
-        self._leads: dict[QueueEntry, list[QueueEntry]] = {}
+        self.mutex = threading.Lock()
+        """Held while the queue or the leads are changed, and never for longer; `LoneLead` tells of one exception."""
+        self.queue: deque[QueueEntry] = deque()
+        """Who waits to be in a batch."""
+        self.leads: dict[QueueEntry, list[QueueEntry]] = {}
         """Who leads, with the batch until its entries have got their results: empty until it has been taken."""
         self._crowded = False
         """Whether the last writes that were queued shared their batch."""
@@ -228,58 +235,30 @@ class GroupCommit:
 
     # Blocking callers.
 
-    def run_alone(
-        self, perform: Callable[[Write, bytes | None], T | None], write: Write, expect: bytes | None
-    ) -> T | None:
-        """
-        Perform one write past the queue: what a lone caller does, in as few steps as it takes.
-
-        None: somebody else is under way, or `perform` could not do it by itself and has changed nothing. Then `run` it.
-        """
-        if self._leads:
-            return None
-        lead = LoneLead()
-        lead.write = write
-        try:
-            with self._mutex:
-                if self._leads:
-                    return None
-                self._leads[lead] = [lead]
-            result = perform(write, expect)
-            # No mutex: whoever queues then looks for a free lead, and whoever gives one up then looks at the queue.
-            del self._leads[lead]
-            if self._queue:
-                with self._mutex:
-                    self._elect_and_wake()
-        except BaseException:
-            self._withdraw(lead)
-            raise
-        return result
-
     def run(self, entry: QueueEntry) -> Any:
         """Perform an entry, in this thread or in that of a leader; its result."""
         try:
-            with self._mutex:
-                alone = not self._leads or self._may_go_alone(entry)
+            with self.mutex:
+                alone = not self.leads or self._may_go_alone(entry)
                 if alone:
-                    self._leads[entry] = batch = [entry]
+                    self.leads[entry] = batch = [entry]
             if alone:
                 self._perform(batch)
                 if failpoints.ARMED:
                     failpoints.hit(BEFORE_ANSWER)
-                with self._mutex:
-                    self._leads.pop(entry, None)
-                    if self._queue:
-                        self._elect_and_wake()
+                with self.mutex:
+                    self.leads.pop(entry, None)
+                    if self.queue:
+                        self.elect_and_wake()
             else:
                 self._wait_for_lead(entry)
                 while not entry.done:
-                    if entry in self._leads:
+                    if entry in self.leads:
                         self._lead(entry)
                     elif entry.wake is not None:
                         entry.wake.acquire()
         except BaseException:
-            self._withdraw(entry)
+            self.withdraw(entry)
             raise
         if entry.error is not None:
             raise entry.error
@@ -287,7 +266,7 @@ class GroupCommit:
 
     def is_free(self) -> bool:
         """Whether nobody leads just now."""
-        return not self._leads
+        return not self.leads
 
     def hold(self, entry: QueueEntry, seconds: float = -1) -> bool:
         """
@@ -296,59 +275,59 @@ class GroupCommit:
         If two may be under way, the other one may still be.
         """
         try:
-            return self._wait_for_lead(entry, seconds) or not self._withdraw(entry)
+            return self._wait_for_lead(entry, seconds) or not self.withdraw(entry)
         except BaseException:
-            self._withdraw(entry)
+            self.withdraw(entry)
             raise
 
     def let_go(self, entry: QueueEntry) -> None:
         """Give up a lead that was held."""
-        self._withdraw(entry)
+        self.withdraw(entry)
 
     def _wait_for_lead(self, entry: QueueEntry, seconds: float = -1) -> bool:
         """Queue, and wait for a lead or an answer."""
-        with self._mutex:
-            if not self._leads:
-                self._leads[entry] = []
-                self._queue.append(entry)
+        with self.mutex:
+            if not self.leads:
+                self.leads[entry] = []
+                self.queue.append(entry)
                 return True
             wake = threading.Lock()
             wake.acquire()
             entry.wake = wake
-            self._queue.append(entry)
-            self._elect_and_wake()
+            self.queue.append(entry)
+            self.elect_and_wake()
             self._wake_if_elsewhere(entry)
         return wake.acquire(timeout=seconds)
 
     def _lead(self, leader: QueueEntry) -> None:
         """Perform one batch, answer it and hand the lead on."""
-        with self._mutex:
+        with self.mutex:
             batch = self._take(leader)
         if batch:
             self._perform(batch)
             failpoints.hit(BEFORE_ANSWER)
             self._answer(batch)
-        with self._mutex:
+        with self.mutex:
             self._hand_on(leader)
 
-    def _withdraw(self, entry: QueueEntry) -> bool:
+    def withdraw(self, entry: QueueEntry) -> bool:
         """Leave the queue without harm to the others; False if the entry was performed already, and has its result."""
         while True:
             with suppress(KeyboardInterrupt):  # Asked twice: still leaving.
-                with self._mutex:
-                    if entry in self._leads:
+                with self.mutex:
+                    if entry in self.leads:
                         self._give_back(entry)
                         self._hand_on(entry)
                         return True
-                    if entry in self._queue:
-                        self._queue.remove(entry)
-                        self._elect_and_wake()
+                    if entry in self.queue:
+                        self.queue.remove(entry)
+                        self.elect_and_wake()
                         return True
                     # The interrupt may have come between giving up a lead, choosing the next leader and waking it.
                     self._elect()
                     if (elected := self._elected()) is not None:
                         self._wake(elected)
-                    taken = any(entry in batch for batch in self._leads.values())
+                    taken = any(entry in batch for batch in self.leads.values())
                 # Whether it lands is being decided right now, so wait for that.
                 while taken and entry.wake is not None and not entry.done:
                     entry.wake.acquire()
@@ -364,10 +343,10 @@ class GroupCommit:
         something to write is in the queue, and the worker does not compete with them for the interpreter. A caller from
         another loop or thread wakes the worker at once, because the first loop may have stopped.
         """
-        with self._mutex:
+        with self.mutex:
             if not self._workers:
                 self._start_worker()
-            self._queue.append(entry)
+            self.queue.append(entry)
             leader = self._elect()
             if leader is None:
                 self._wake_if_elsewhere(entry)
@@ -380,11 +359,11 @@ class GroupCommit:
         """
         Called by the event loop after a round: wake a worker, if it is to lead and the round has brought nobody new.
         """
-        with self._mutex:
+        with self.mutex:
             elected = self._elected()
             if elected is None or elected.future is None:
                 return
-            waiting = len(self._queue)
+            waiting = len(self.queue)
             if waiting > seen and rounds < ROUNDS_MAX:
                 asyncio.get_running_loop().call_soon(self._wake_worker, waiting, rounds + 1)
             else:
@@ -410,11 +389,11 @@ class GroupCommit:
         """A worker thread: lead for awaiting callers, as long as there are any."""
         while True:
             woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
-            with self._mutex:
+            with self.mutex:
                 leader = self._elected()
                 if leader is None or leader.future is None:
                     # Not our turn. As long as awaiting callers are in the queue, our turn will come.
-                    if woken or any(entry.future is not None for entry in self._queue):
+                    if woken or any(entry.future is not None for entry in self.queue):
                         continue
                     self._workers.discard(threading.current_thread())
                     return
@@ -422,26 +401,26 @@ class GroupCommit:
             try:
                 self._lead(leader)
             except BaseException as error:  # A worker must outlive everything, or its callers wait for ever.
-                batch = self._leads.get(leader, [])
+                batch = self.leads.get(leader, [])
                 for entry in batch:
                     if not entry.done:
                         entry.fail(StoreUnavailable(f"the batch failed: {error!r}"))
                 self._answer(batch)
-                with self._mutex:
+                with self.mutex:
                     self._hand_on(leader)
 
     # What every leader does. Under the mutex, all but `_answer`.
 
     def _may_go_alone(self, entry: QueueEntry) -> bool:
         """Whether an entry can be a batch of its own although another one is under way."""
-        if len(self._leads) >= self._most or self._queue or entry.write is None:
+        if len(self.leads) >= self._most or self.queue or entry.write is None:
             return False
-        batches = self._leads.values()
+        batches = self.leads.values()
         return is_worth_sending(1, batches) and entry.write.id not in ids_of(batches)
 
     def _elected(self) -> QueueEntry | None:
         """Who leads and has not taken a batch yet: one at most, because it will take whatever is there."""
-        return next((leader for leader, batch in self._leads.items() if not batch), None)
+        return next((leader for leader, batch in self.leads.items() if not batch), None)
 
     def _elect(self) -> QueueEntry | None:
         """
@@ -449,37 +428,38 @@ class GroupCommit:
 
         Whoever was chosen has to be woken.
         """
-        if len(self._leads) >= self._most or not self._queue or self._elected() is not None:
+        if len(self.leads) >= self._most or not self.queue or self._elected() is not None:
             return None
-        leader: QueueEntry | None = self._queue[0]
-        if self._leads:
-            batches = self._leads.values()
-            if not is_worth_sending(len(self._queue), batches):
+        leader: QueueEntry | None = self.queue[0]
+        if self.leads:
+            batches = self.leads.values()
+            if not is_worth_sending(len(self.queue), batches):
                 return None
             busy = ids_of(batches)
-            leader = next((one for one in self._queue if one.write is None or one.write.id not in busy), None)
+            leader = next((one for one in self.queue if one.write is None or one.write.id not in busy), None)
         if leader is not None:
-            self._leads[leader] = []
-            if leader.future is not None and len(self._workers) < len(self._leads):
+            self.leads[leader] = []
+            if leader.future is not None and len(self._workers) < len(self.leads):
                 with suppress(StoreUnavailable):  # The worker that there is leads for it, after what it does now.
                     self._start_worker()
         return leader
 
-    def _elect_and_wake(self) -> None:
+    def elect_and_wake(self) -> None:
+        """Let the first who may lead do so, and wake it."""
         if (leader := self._elect()) is not None:
             self._wake(leader)
 
     def _take(self, leader: QueueEntry) -> list[QueueEntry]:
         """The leader's batch; taken now, unless it was before. Empty if all that is queued has to wait."""
-        if batch := self._leads[leader]:
+        if batch := self.leads[leader]:
             return batch
-        split = self._take_from(self._queue, ids_of(self._leads.values()) if len(self._leads) > 1 else NO_IDS)
+        split = self._take_from(self.queue, ids_of(self.leads.values()) if len(self.leads) > 1 else NO_IDS)
         # First here and then out of the queue: an interrupt must find every entry in one of the two.
-        self._leads[leader], self._queue = split
+        self.leads[leader], self.queue = split
         if split.batch and split.batch[0].job is None:
             self._crowded = len(split.batch) > 1
-        if self._queue:
-            self._elect_and_wake()
+        if self.queue:
+            self.elect_and_wake()
         return split.batch
 
     def _answer(self, batch: list[QueueEntry]) -> None:
@@ -496,13 +476,13 @@ class GroupCommit:
 
     def _give_back(self, own: QueueEntry) -> None:
         """Put entries without a result back at the head of the queue, except the leader's own."""
-        if own in self._queue:
-            self._queue.remove(own)
-        batch = self._leads[own]
+        if own in self.queue:
+            self.queue.remove(own)
+        batch = self.leads[own]
         for entry in reversed(batch):
-            if entry is not own and not entry.done and entry not in self._queue:
+            if entry is not own and not entry.done and entry not in self.queue:
                 entry.again = True
-                self._queue.appendleft(entry)
+                self.queue.appendleft(entry)
         self._answer([entry for entry in batch if entry is not own and entry.done])
 
     def _hand_on(self, leader: QueueEntry) -> None:
@@ -512,8 +492,8 @@ class GroupCommit:
         In a crowd of one event loop, those who were just answered are about to write again: the next batch waits for
         them, as `submit` does. One large batch costs far less than two that take turns.
         """
-        self._leads.pop(leader, None)
-        if not self._queue or (elected := self._elect()) is None:
+        self.leads.pop(leader, None)
+        if not self.queue or (elected := self._elect()) is None:
             return
         loop = self._loop_of_all() if self._crowded and leader.future is not None else None
         if loop is not None:
@@ -524,7 +504,7 @@ class GroupCommit:
 
     def _loop_of_all(self) -> asyncio.AbstractEventLoop | None:
         """The event loop of all who are queued; None if there are several: one that has stopped would keep others."""
-        loops = {None if entry.future is None else entry.future.get_loop() for entry in self._queue}
+        loops = {None if entry.future is None else entry.future.get_loop() for entry in self.queue}
         return loops.pop() if len(loops) == 1 else None
 
     def _wake(self, entry: QueueEntry) -> None:

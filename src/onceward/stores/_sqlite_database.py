@@ -19,7 +19,7 @@ from onceward._core.record import PeekResult, PutResult, Write
 from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.stores import _sqlite_rows as rows
-from onceward.stores._group_commit import GroupCommit, QueueEntry
+from onceward.stores._group_commit import GroupCommit, LoneLead, QueueEntry
 from onceward.stores._sqlite_connections import REST_SECONDS_MAX, BusyWait, Connections
 from onceward.stores._sqlite_file import (
     DRIVER_ERRORS,
@@ -86,7 +86,7 @@ class SqliteDatabase:
         for that, so it is worth a look unless nothing but fresh calls come.
         """
         if self.connections.stale:
-            if self.commits.is_free():
+            if not self.commits.leads:
                 return None
             if self._misses > MISSES_MAX and self._misses % PEEK_EVERY:
                 self._misses += 1
@@ -111,36 +111,48 @@ class SqliteDatabase:
         return job
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """A blocking caller's put: past the queue if nobody is under way, and nothing is in its way."""
-        if not (self._may_relax or failpoints.ARMED):
-            result = self.commits.run_alone(self._put_alone, write, expect)
-            if result is not None:
-                return result
-        put: PutResult = self.commits.run(QueueEntry(write, expect))
+        """
+        A blocking caller's put: past the queue if nobody is under way (`LoneLead`), as most find it.
+
+        In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so that
+        the clock is read when the write is made.
+        """
+        commits, connections = self.commits, self.connections
+        if not (commits.leads or self._may_relax or failpoints.ARMED):
+            lead = LoneLead()
+            lead.write = write
+            try:
+                with commits.mutex:
+                    if not commits.leads:
+                        commits.leads[lead] = [lead]
+                cursor = connections.writer
+                if lead in commits.leads and cursor is not None and not cursor.connection.in_transaction:
+                    connections.stale = True
+                    result = rows.put_in(cursor, write, expect, self._wall_us())
+                    # A claim that finds somebody there before it is a sign of replays: look first, next time.
+                    connections.stale = result.landed
+                    del commits.leads[lead]
+                    if commits.queue:
+                        with commits.mutex:
+                            commits.elect_and_wake()
+                    return result
+                commits.withdraw(lead)
+            except BaseException as error:
+                self._end_alone(lead, error)
+        put: PutResult = commits.run(QueueEntry(write, expect))
         return put
 
-    def _put_alone(self, write: Write, expect: bytes | None) -> PutResult | None:
-        """One write in autocommit, by the leader. None: it was stopped before it could write, so it may be tried."""
-        connections = self.connections
-        cursor = connections.writer
-        if cursor is None or cursor.connection.in_transaction:
-            return None
-        connections.stale = True
+    def _end_alone(self, lead: LoneLead, error: BaseException) -> None:
+        """A put past the queue was stopped: raises why, unless nothing was written, so that it may be queued."""
         try:
-            # In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so
-            # that the clock is read when the write is made.
-            result = rows.put_in(cursor, write, expect, self._wall_us())
-        except Exception as error:
-            connections.end_transaction(broken=breaks_connection(error))
-            if stopped_before_writing(error):
-                return None
-            raise connections.error(error) from error
-        except BaseException:
-            connections.end_transaction(broken=False)
-            raise
-        # A claim that finds somebody there before it is a sign of replays: look first, next time.
-        connections.stale = result.landed
-        return result
+            if lead in self.commits.leads:
+                self.connections.end_transaction(broken=breaks_connection(error))
+        finally:
+            self.commits.withdraw(lead)
+        if not isinstance(error, Exception):
+            raise error
+        if not stopped_before_writing(error):
+            raise self.connections.error(error)
 
     def _perform(self, batch: list[QueueEntry]) -> None:
         """Give each entry its answer or its error. The lead is ours, and with it the writer."""
@@ -202,14 +214,11 @@ class SqliteDatabase:
         entry = batch[0]
         write = entry.write
         if write is not None:
-            # In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so
-            # that the clock is read when the write is made.
             if self._may_relax:
                 connections.relax(cursor, write.relaxed)
             result = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
             if failpoints.ARMED:
                 failpoints.hit(AFTER_COMMIT)
-            # A claim that finds somebody there before it is a sign of replays: look first, next time.
             connections.stale = result.landed
             entry.answer = _landed_if_own(entry, result) if entry.again else result
         elif entry.job is not None:
