@@ -23,12 +23,15 @@ from onceward._core.codec import (
     INT_DIGITS_MAX,
     MESSAGE_BYTES_MAX,
     NESTING_MAX,
+    NOT_COPIED,
     Encoded,
     NotEncodable,
     decode,
     decode_failure,
     encode,
     encode_failure,
+    given_back,
+    keep,
 )
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
 
@@ -117,6 +120,63 @@ PLAIN = st.recursive(
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
 )
+
+
+class TestKept:
+    """What the first caller is given equals every replay, whether it was decoded or copied."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(PLAIN | st.tuples(PLAIN) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.decimals()))
+    def test_it_is_what_decoding_gives(self, value):
+        """
+        The same bytes, the same value, the same types, the same order.
+        """
+        try:
+            stored = encode(value)
+        except NotEncodable as refused:
+            with pytest.raises(NotEncodable, match="result"):
+                keep(value)
+            assert str(refused)
+            return
+        kept = keep(value)
+
+        assert (kept.codec, kept.data) == stored
+        assert repr(given_back(kept, None)) == repr(decode(stored))
+        assert repr(given_back(kept, lambda plain: [plain])) == repr([decode(stored)])
+
+    @pytest.mark.parametrize("value", [True, 7, -0.0, "é\u2028\x7f", None, {"a": 1.5, "b": None}, ["x", 2], {}, []])
+    def test_a_flat_value_is_copied(self, value):
+        """
+        And so nothing is decoded.
+        """
+        assert repr(keep(value).copy) == repr(value)
+
+    @pytest.mark.fault("what-is-nested-is-copied")
+    @pytest.mark.parametrize("value", [{"a": [1]}, [{}], (1,), {"n": Level.HIGH}, Text("x"), {Text("k"): 1}, b"raw"])
+    def test_any_other_is_decoded(self, value):
+        """
+        What is in it may be changed, or be of a type that does not come back.
+        """
+        assert keep(value).copy is NOT_COPIED
+
+    @pytest.mark.fault("a-result-is-not-copied")
+    @pytest.mark.parametrize("value", [{"paid": 1}, ["paid"]], ids=["dict", "list"])
+    def test_what_becomes_of_the_value_later_is_not_seen(self, value):
+        """
+        The function may still have it, and change it: what was stored is what is given.
+        """
+        kept = keep(value)
+        value.clear()
+
+        assert given_back(kept, None) == decode(Encoded(kept.codec, kept.data)) != value
+
+    @pytest.mark.parametrize("value", [{"a": float("nan")}, ["\ud800"], 10 ** (INT_DIGITS_MAX + 1)])
+    def test_what_cannot_be_stored_is_refused_all_the_same(self, value):
+        """
+        A flat value may have no stored form.
+        """
+        with pytest.raises(NotEncodable):
+            keep(value)
 
 
 class TestPlainValues:
