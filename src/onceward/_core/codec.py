@@ -73,7 +73,7 @@ class NotEncodable(Exception):
     """This value has no stored form. The reason says where in the value, and what to return instead."""
 
 
-class Kept(NamedTuple):
+class KeptResult(NamedTuple):
     """A result as it is stored, and, where that is known without decoding it, as it comes back."""
 
     codec: str | None
@@ -81,7 +81,7 @@ class Kept(NamedTuple):
     copy: object = NOT_COPIED
 
 
-def keep(value: object) -> Kept:
+def keep(value: object) -> KeptResult:
     """
     Return the stored form of a result like `encode`, with a copy if that is what `decode` would make of it.
 
@@ -100,10 +100,10 @@ def keep(value: object) -> Kept:
     elif kind in _ATOMS:
         copy = value
     codec, data = encode(value) if copy is NOT_COPIED else encode(copy, plain=True)
-    return new_tuple(Kept, (codec, data, copy))  # type: ignore[no-any-return]
+    return new_tuple(KeptResult, (codec, data, copy))  # type: ignore[no-any-return]
 
 
-def given_back(kept: Kept, restore: Restorer | None) -> object:
+def given_back(kept: KeptResult, restore: Restorer | None) -> object:
     """What `decode` returns for a result that was kept just now."""
     codec, data, copy = kept
     if copy is NOT_COPIED:

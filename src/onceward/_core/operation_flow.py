@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, Kept, NotEncodable, Restorer, encode, encode_failure, given_back, keep
+from onceward._core.codec import Encoded, KeptResult, NotEncodable, Restorer, encode, encode_failure, given_back, keep
 from onceward._core.dead_holder_flow import decide_with_holder, lives, put_in_doubt
 from onceward._core.errors import (
     AlreadySettled,
@@ -364,7 +364,7 @@ def settle(
     return settled_outcome(request, kept, stored)
 
 
-def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[Kept, Write]:
+def settling(request: OperationRequest, held: Record, version: bytes, value: Any) -> tuple[KeptResult, Write]:
     """
     A value as it is stored, and the record that stores it.
 
@@ -389,13 +389,13 @@ def settling(request: OperationRequest, held: Record, version: bytes, value: Any
     return kept, write
 
 
-def settled_outcome(request: OperationRequest, kept: Kept, stored: Record) -> Outcome[Any]:
+def settled_outcome(request: OperationRequest, kept: KeptResult, stored: Record) -> Outcome[Any]:
     """What the first caller is told: its value as the codec gives it back, so that it equals every replay."""
     told = (given_back(kept, request.restore), False, stored.first_at, stored.attempt, stored.fence, True, False, None)
     return new_tuple(Outcome, told)  # type: ignore[no-any-return]
 
 
-_NOTHING = Kept(None, None)
+_NOTHING = KeptResult(None, None)
 
 
 def _unremembered(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onceward._core import record
-from onceward._core.codec import Kept
+from onceward._core.codec import KeptResult
 from onceward._core.events import EventType
 from onceward._core.finish_flow import event_about, outcome_of
 from onceward._core.flow import CallFunction, Flow, Raised, Returned
@@ -125,7 +125,7 @@ class StraightLine(EffectRunner):
             self._tell(EventType.REPLAYED, found)
         return found
 
-    def _settle(self, ended: Returned | Raised) -> tuple[Kept, Record]:
+    def _settle(self, ended: Returned | Raised) -> tuple[KeptResult, Record]:
         """Store what the function returned."""
         request, operation, answers = self._prepared.request, self.operation, self._answers
         held = answers[-1].record

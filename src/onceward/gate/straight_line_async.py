@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onceward._core import record
-from onceward._core.codec import Kept
+from onceward._core.codec import KeptResult
 from onceward._core.colour import AWAITS
 from onceward._core.events import EventType
 from onceward._core.finish_flow import event_about, outcome_of
@@ -133,7 +133,7 @@ class AsyncStraightLine(AsyncEffectRunner):
             self._tell(EventType.REPLAYED, found)
         return found
 
-    async def _settle(self, ended: Returned | Raised) -> tuple[Kept, Record]:
+    async def _settle(self, ended: Returned | Raised) -> tuple[KeptResult, Record]:
         """Store what the function returned."""
         request, operation, answers = self._prepared.request, self.operation, self._answers
         held = answers[-1].record

@@ -30,15 +30,15 @@ class _WaiterTable(Generic[W]):
     """Who waits for what."""
 
     def __init__(self) -> None:
-        self.shards: list[dict[object, tuple[bytes, W]]] = [{} for _ in range(SHARDS)]
+        self._shards: list[dict[object, tuple[bytes, W]]] = [{} for _ in range(SHARDS)]
 
     def has(self, id: bytes) -> bool:
         """Whether anybody waits for that id, or for another id of its shard."""
-        return bool(self.shards[id[0] % SHARDS])
+        return bool(self._shards[id[0] % SHARDS])
 
     def add(self, id: bytes, waiter: W) -> object:
         """Add a waiter; the ticket to remove it with. `InFlight` if too many wait already."""
-        if sum(map(len, self.shards)) >= WAITERS_MAX:
+        if sum(map(len, self._shards)) >= WAITERS_MAX:
             raise InFlight(
                 f"{WAITERS_MAX} callers in this process are already waiting for other holders; retry with the same key",
                 retry_after_seconds=1.0,
@@ -62,7 +62,7 @@ class _WaiterTable(Generic[W]):
         return []
 
     def _shard(self, id: bytes) -> dict[object, tuple[bytes, W]]:
-        return self.shards[id[0] % SHARDS]
+        return self._shards[id[0] % SHARDS]
 
 
 class WaiterRegistry:
@@ -83,7 +83,7 @@ class WaiterRegistry:
 
     def notify(self, id: bytes) -> None:
         """Wake whoever waits for that id. Costs one look when nobody waits."""
-        if self._table.shards[id[0] % SHARDS]:
+        if self._table._shards[id[0] % SHARDS]:
             for event in self._table.waiting(id):
                 event.set()
 
