@@ -74,7 +74,7 @@ def _names(n: int, *, twice: bool = True) -> bytes:
 
 def _fingerprint(kind: str, body: bytes, *, pieces: int = 65_536, query: bytes = b"") -> None:
     headers = [(b"content-type", kind.encode())]
-    found = RequestFingerprint("POST", b"/", query, headers, DEFAULT)
+    found = RequestFingerprint.of("POST", b"/", query, headers, DEFAULT)
     for start in range(0, len(body), pieces):
         found.feed(body[start : start + pieces])
     found.digest()

@@ -55,13 +55,18 @@ def test_the_middleware_reads_a_long_body_in_a_thread(
     A short one is read at once: a thread would cost more than the reading.
     """
     threads: list[int] = []
-    digest = RequestFingerprint.digest
 
-    def watched(self: RequestFingerprint) -> bytes:
-        threads.append(threading.get_ident())
-        return digest(self)
+    def watch(name: str) -> None:
+        digest = getattr(RequestFingerprint, name)
 
-    monkeypatch.setattr(RequestFingerprint, "digest", watched)
+        def watched(self: RequestFingerprint, *body: bytes) -> bytes:
+            threads.append(threading.get_ident())
+            return bytes(digest(self, *body))
+
+        monkeypatch.setattr(RequestFingerprint, name, watched)
+
+    watch("digest")
+    watch("digest_whole")
 
     async def main() -> int:
         async with AsyncGate("memory://", scope="test:a") as gate:

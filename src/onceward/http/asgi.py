@@ -15,8 +15,7 @@ sends it before that.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias, Unpack
 from urllib.parse import quote
 
@@ -106,18 +105,46 @@ class IdempotencyMiddleware:
         """Serve one connection."""
         if not self._has_looked:
             self._look(scope)
-        if scope["type"] != "http" or not (
-            scope["method"].upper() in self._methods or scope["path"].startswith(self._well_known)
-        ):
+        reply = None
+        if scope["type"] == "http":
+            method = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
+            if method in self._methods or scope["path"].startswith(self._well_known):
+                admitted = self._admit(method, scope)
+                if isinstance(admitted, AdmittedRequest):
+                    connection = _AsgiConnection(self.app, scope, receive, send)
+                    exchange = connection.exchange = PushExchange(self._admission, admitted)
+                    try:
+                        reply = await exchange.prepare(connection)
+                    except ClientDisconnected:
+                        return
+                    if reply is None and not exchange.passes:
+                        await connection.serve()
+                        return
+                else:
+                    reply = admitted
+        if reply is None:
             await self.app(scope, receive, send)
-            return
-        admitted = self._admission.admit(_request_from_scope(scope), (scope.get("state") or {}).get(OPERATION))
-        if admitted is None:
-            await self.app(scope, receive, send)
-        elif isinstance(admitted, Reply):
-            await _send_response(admitted, scope, send)
         else:
-            await self._serve(admitted, scope, receive, send)
+            start, body = _messages(reply, scope)
+            await send(start)
+            await send(body)
+
+    def _admit(self, method: str, scope: Scope) -> AdmittedRequest | Reply | None:
+        """What to do with a request: its headers are looked through once, unless one of them is repeated."""
+        path: str = scope["path"]
+        raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
+        if b"?" in raw:
+            raw = raw.partition(b"?")[0]
+        given = scope["headers"]
+        by_name = dict(given)
+        if len(by_name) == len(given) and b"".join(by_name).islower():
+            headers = [*by_name.items()]
+        else:
+            headers = [(name.lower(), value) for name, value in given]
+            by_name = dict(headers)
+        state = scope.get("state")
+        sent = (method, path, raw, scope.get("query_string") or b"", headers, scope)
+        return self._admission.admit(new_tuple(IncomingRequest, sent), state and state.get(OPERATION), by_name)
 
     def _look(self, scope: Scope) -> None:
         """Learn the application's routes, once: when it starts, or when its first request arrives."""
@@ -125,30 +152,6 @@ class IdempotencyMiddleware:
         known = find_app_routes(scope.get("app"))
         self._admission.learn(find_app_routes(self.app) if known is None else known)
         self._methods = self._admission.routes.methods
-
-    async def _serve(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a keyed request, from its body to its response."""
-        connection = _AsgiConnection(self.app, scope, receive, send)
-        exchange = connection.exchange = PushExchange(self._admission, admitted)
-        try:
-            reply = await exchange.prepare(connection)
-            if exchange.passes:
-                await self.app(scope, receive, send)
-                return
-            if reply is None:
-                reply = await exchange.run(connection.run)
-            if reply is None:
-                await connection.finish(exchange.handler_response())
-            else:
-                await _send_response(reply, scope, send)
-            if connection.task is not None:
-                await connection.task  # The handler may return after its response.
-        except ClientDisconnected:
-            return
-        finally:
-            if connection.task is not None:
-                connection.task.cancel()  # Nobody waits for it any more.
-            exchange.body.close()
 
 
 class _AsgiConnection:
@@ -176,12 +179,11 @@ class _AsgiConnection:
 
     # --- the request ---
 
-    async def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+    def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
-        found = scope_of(incoming)
-        return found if type(found) is str or not inspect.isawaitable(found) else await found
+        return scope_of(incoming)
 
-    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> Coroutine[Any, Any, None]:
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> Awaitable[None] | bytes:
         """Receive the whole body."""
         return receive_body(admitted, body, self._receive)
 
@@ -205,6 +207,24 @@ class _AsgiConnection:
         return message
 
     # --- running ---
+
+    async def serve(self) -> None:
+        """Serve a request that may be claimed, to the end of its response."""
+        exchange = self.exchange
+        try:
+            reply = await exchange.run(self.run)
+            if reply is None:
+                await self.finish(exchange.handler_response())
+            else:
+                start, body = _messages(reply, self._scope)
+                await self._send(start)
+                await self._send(body)
+            if self.task is not None:
+                await self.task  # The handler may return after its response.
+        finally:
+            if self.task is not None:
+                self.task.cancel()  # Nobody waits for it any more.
+            exchange.body.close()
 
     async def run(self, operation: Operation) -> HandlerReport:
         """Run the handler, for the first time or again."""
@@ -343,19 +363,13 @@ class _AsgiConnection:
             self._left = left
 
 
-def _request_from_scope(scope: Scope) -> IncomingRequest:
-    path: str = scope["path"]
-    raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
-    headers = [(name.lower(), value) for name, value in scope["headers"]]
-    method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
-    sent = (method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
-    return new_tuple(IncomingRequest, sent)  # type: ignore[no-any-return]
-
-
-async def _send_response(reply: Reply, scope: Scope, send: Send) -> None:
-    """Send a whole response."""
+def _messages(reply: Reply, scope: Scope) -> tuple[Message, Message]:
+    """A whole response, as it is sent."""
     headers, body = raw_headers_and_body(reply)
-    if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
+    status = reply.status
+    if status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return (
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": body},
+    )

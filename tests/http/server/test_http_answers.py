@@ -18,7 +18,7 @@ from onceward.http.server.body_buffer import BodyBuffer
 from onceward.http.server.handler_outcomes import UnstoredResponse
 from onceward.http.server.request_identity import RequestIdentity
 from onceward.http.server.response_recorder import ResponseRecorder
-from onceward.http.server.responses import as_reply, marked_replay, with_body_marker
+from onceward.http.server.responses import as_reply, marked_replay, replay_marks, with_body_marker
 
 JSON = (("content-type", "application/json"),)
 FIRST = 1_700_000_000_000_000
@@ -29,7 +29,8 @@ def outcome(value: Any) -> Outcome[Any]:
 
 
 def replay(reply: Reply, identity: RequestIdentity = RequestIdentity("k"), **changes: Any) -> Reply:  # noqa: B008
-    return marked_replay(reply, profile("default", **changes), identity, outcome(reply))
+    made = profile("default", **changes)
+    return marked_replay(reply, made, replay_marks(made)[identity.plan is not None], outcome(reply))
 
 
 class TestTheMarker:
@@ -54,7 +55,7 @@ class TestTheMarker:
         """
         made = profile("stripe")
 
-        assert marked_replay(Reply(200), made, RequestIdentity("k"), outcome(None)).headers == (
+        assert marked_replay(Reply(200), made, replay_marks(made)[0], outcome(None)).headers == (
             ("idempotent-replayed", "true"),
         )
 

@@ -37,7 +37,7 @@ def mark(
     found = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     if kind is not None:
         found.append((b"content-type", kind.encode("latin-1")))
-    made = RequestFingerprint(method, path.encode(), query.encode(), found, profile("default", **changes))
+    made = RequestFingerprint.of(method, path.encode(), query.encode(), found, profile("default", **changes))
     for piece in [body] if isinstance(body, bytes) else body:
         made.feed(piece)
     return made.digest()
@@ -275,7 +275,7 @@ def test_a_fingerprint_that_is_made_holds_nothing_and_takes_nothing() -> None:
     """
     Asked again it says the same; a thousand who wait for one answer do not hold a thousand bodies here.
     """
-    made = RequestFingerprint("POST", b"/", b"", [(b"content-type", b"application/json")], profile())
+    made = RequestFingerprint.of("POST", b"/", b"", [(b"content-type", b"application/json")], profile())
     tracemalloc.start()
     made.feed(b'"' + b"x" * 900_000 + b'"')
     first = made.digest()
@@ -311,7 +311,7 @@ def test_nothing_is_held_beyond_the_limit(kind: str) -> None:
     piece, limit = b"x" * 65_536, 1024 * 1024
     opening = b"--b\r\n\r\n" if "multipart" in kind else b""
     closing = b"\r\n--b--" if "multipart" in kind else b""
-    made = RequestFingerprint("POST", b"/", b"", [(b"content-type", kind.encode())], profile(memory_bytes_max=limit))
+    made = RequestFingerprint.of("POST", b"/", b"", [(b"content-type", kind.encode())], profile(memory_bytes_max=limit))
 
     tracemalloc.start()
     made.feed(opening)

@@ -17,13 +17,23 @@ from onceward._core.canonical import canonical, canonical_json, parse_json
 from onceward._core.errors import RequestInvalid, ResultInvalid
 from onceward._core.flow import Returned
 from onceward._core.reply import HEAD_BYTES_REMEMBERED, Reply, pack_reply, unpack_reply
+from onceward._core.terms import Terms
 from onceward.gate import straight_line_async
 from onceward.http.asgi import IdempotencyMiddleware
+from onceward.http.server.app_routes import AppRoute, idempotent
 from onceward.http.server.eager_awaitable import EagerAwaitable
 from onceward.http.server.handler_outcomes import gate_options, handler_result
 from onceward.http.server.profile import profile
+from onceward.http.server.request_admission import (
+    TARGET_BYTES_REMEMBERED,
+    TARGETS_REMEMBERED,
+    AdmittedRequest,
+    IncomingRequest,
+    RequestAdmission,
+)
 from onceward.http.server.request_fingerprint import RequestFingerprint
-from onceward.http.server.request_identity import identity_of
+from onceward.http.server.request_identity import RequestIdentity
+from onceward.http.server.routes import Route
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -366,25 +376,113 @@ class TestHeaders:
 
         assert status == (400 if repeated == b"idempotency-key" else 201)
 
-    def test_both_ways_see_the_same(self) -> None:
+    @pytest.mark.parametrize("whole", [True, False], ids=["whole", "in pieces"])
+    @pytest.mark.parametrize("encoding", [[], [(b"content-encoding", b"identity")]], ids=["bare", "encoded"])
+    def test_both_ways_see_the_same(self, encoding: list[tuple[bytes, bytes]], whole: bool) -> None:
         """
-        An unknown header that is repeated changes the way, and nothing else: identity and fingerprint are the same.
+        An unknown header that is repeated changes the way, and nothing else: identity and fingerprint are the same, as
+        they are for a target that is known, and as the fingerprint is by itself.
         """
         headers = [
             (b"content-type", b"application/json"),
             (b"plan-key", b"p"),
             (b"plan-step", b"s"),
-            (b"content-encoding", b"identity"),
             (b"x-account", b"a"),
+            *encoding,
         ]
-        chosen = profile(fingerprint_headers=("x-account", "x-other"))
+        changes: Any = {"fingerprint_headers": ("x-account", "x-other")}
+        admission = _admission(**changes)
         found = []
-        for single in (None, dict(headers)):
-            read = RequestFingerprint("POST", b"/a", b"b=c", headers, chosen, single)
-            read.feed(b'{"b": 1, "a": 2}')
-            found.append((identity_of(headers, chosen, single), read.digest()))
+        for more in ([], [(b"x-unknown", b"1")], [(b"x-unknown", b"1")] * 2):
+            admitted = _admitted(admission, headers=headers + more)
+            found.append((admitted.identity, _digest(admitted.fingerprint, b'{"b": 1, "a": 2}', whole=whole)))
+        alone = RequestFingerprint.of("POST", b"/a", b"b=c", headers, profile(**changes))
 
-        assert found[0] == found[1]
+        assert set(found) == {(RequestIdentity("s", "p"), _digest(alone, b'{ "a":2,"b":1}', whole=not whole))}
+
+
+class TestTargets:
+    """What is the same for all requests to a target is found out once."""
+
+    OTHERS = (
+        {"method": "PUT"},
+        {"path": "/b", "raw_path": b"/b"},
+        {"raw_path": b"/%61"},
+        {"query": b"b=d"},
+        {"headers": [(b"content-type", b"text/plain")]},
+        {"headers": [(b"content-type", b"text/plain; charset=latin-1")]},
+        {"headers": []},
+    )
+
+    @pytest.mark.fault("a-target-is-known-by-its-path-alone")
+    def test_every_part_of_a_target_makes_another_one(self) -> None:
+        """
+        Method, path, path as it was sent, query and Content-Type: each is compared, whatever was asked for before.
+        """
+        admission = _admission()
+        ways = ({}, *self.OTHERS)
+        first, again = ([_digest(_admitted(admission, **way).fingerprint, b"1") for way in ways] for _ in range(2))
+
+        assert first == again
+        assert len(set(first)) == len(ways)
+
+    def test_a_target_has_the_options_and_the_name_of_its_route(self) -> None:
+        """
+        The first time and later; and a target with a line end in it is shown with a question mark.
+        """
+        admission = _admission(routes=[Route("/a", lease=9)])
+        for _ in range(2):
+            found = [_admitted(admission), _admitted(admission, path="/b\n", raw_path=b"/b\n")]
+
+            assert [one.name for one in found] == ["POST /a", "POST /b?"]
+            assert [one.terms.lease for one in found] == [9_000_000, Terms().lease]
+
+    @pytest.mark.fault("a-target-keeps-the-options-that-it-had")
+    def test_what_the_application_says_later_counts(self) -> None:
+        """
+        Overrides of decorated handlers are learned when the application starts, perhaps after the first request.
+        """
+        admission = _admission()
+        before = _admitted(admission).terms.lease
+        admission.learn([AppRoute("/a", frozenset({"POST"}), idempotent(lease=9)(lambda: None))])
+
+        assert (before, _admitted(admission).terms.lease) == (Terms().lease, 9_000_000)
+
+    @pytest.mark.fault("targets-are-remembered-without-end")
+    def test_nobody_fills_the_memory_with_targets(self) -> None:
+        """
+        Long ones are not kept, and no more than a few.
+        """
+        admission = _admission()
+        for number in range(2 * TARGETS_REMEMBERED):
+            _admitted(admission, query=b"%d" % number)
+        _admitted(admission, query=b"x" * TARGET_BYTES_REMEMBERED)
+
+        assert len(admission._targets) == TARGETS_REMEMBERED
+        assert max(len(query) for _, _, _, query, _ in admission._targets) < 10
+
+
+def _admission(**given: Any) -> RequestAdmission[AsyncGate]:
+    routes = given.pop("routes", ())
+    gate = AsyncGate("memory://", scope="live")
+    return RequestAdmission(gate, scope="live:acme", profile_="default", routes=routes, changes=given)
+
+
+def _admitted(admission: RequestAdmission[AsyncGate], **given: Any) -> AdmittedRequest:
+    headers = given.pop("headers", [(b"content-type", b"application/json")])
+    keyed = headers if (b"plan-key", b"p") in headers else [(b"idempotency-key", b"k"), *headers]
+    asked: Any = {"method": "POST", "path": "/a", "raw_path": b"/a", "query": b"b=c", "raw": None, **given}
+    admitted = admission.admit(IncomingRequest(headers=keyed, **asked))
+    assert isinstance(admitted, AdmittedRequest)
+    return admitted
+
+
+def _digest(read: RequestFingerprint, body: bytes, *, whole: bool = True) -> bytes:
+    if whole:
+        return read.digest_whole(body)
+    for at in range(len(body)):
+        read.feed(body[at : at + 1])
+    return read.digest()
 
 
 class TestCallOn:

@@ -19,37 +19,40 @@ CHUNK_BYTES = 64 * 1024
 class BodyBuffer:
     """Write the body into it; then read it from the start."""
 
+    _held: bytes | bytearray = b""
+    _file: IO[bytes] | None = None
+    _given = False
+    on_disk = False
+    """Whether reading and writing go to a file."""
+    size = 0
+
     def __init__(self, profile: Profile) -> None:
-        self._memory_max = profile.memory_bytes_max
-        self._max = profile.body_bytes_max
-        self._held: bytes | bytearray = b""
-        self._file: IO[bytes] | None = None
-        self._given = False
-        self.on_disk = False
-        """Whether reading and writing go to a file."""
-        self.size = 0
+        self._profile = profile
 
     def expect(self, length: int | None) -> None:
         """Refuse a Content-Length above the limit. It is not relied on for anything else."""
-        if length is not None and length > self._max:
+        if length is not None and length > self._profile.body_bytes_max:
             raise self._too_large()
 
     def write(self, piece: bytes) -> None:
         """Add the next piece."""
-        self.size += len(piece)
-        if self.size > self._max:
+        size = self.size = self.size + len(piece)
+        if size > self._profile.body_bytes_max:
             raise self._too_large()
-        if self._file is None and self.size > self._memory_max:
-            self._file, self.on_disk = tempfile.TemporaryFile(), True  # noqa: SIM115 - closed by `close`
-            self._file.write(self._held)
-            self._held = b""
-        if self._file is not None:
-            self._file.write(piece)
+        if size > self._profile.memory_bytes_max:
+            self._write_to_file(piece)
         elif not self._held:
             self._held = bytes(piece)  # The whole of it, most often: bytes are not copied.
         else:
             self._held = self._held if type(self._held) is bytearray else bytearray(self._held)
             self._held += piece
+
+    def _write_to_file(self, piece: bytes) -> None:
+        if self._file is None:
+            self._file, self.on_disk = tempfile.TemporaryFile(), True  # noqa: SIM115 - closed by `close`
+            self._file.write(self._held)
+            self._held = b""
+        self._file.write(piece)
 
     def rewind(self) -> None:
         """Go back to the beginning, to read it again."""
@@ -77,4 +80,6 @@ class BodyBuffer:
             self._file.close()
 
     def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"the body is longer than the {self._max} bytes allowed here; nothing was run")
+        return BodyTooLarge(
+            f"the body is longer than the {self._profile.body_bytes_max} bytes allowed here; nothing was run"
+        )

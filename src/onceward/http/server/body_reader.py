@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from io import BytesIO
+from types import CoroutineType
 from typing import IO, Any
 
 from onceward._core.errors import RequestInvalid, UploadTimeout
@@ -52,23 +53,50 @@ class ClientDisconnected(Exception):
     """The client left before its request had arrived. Nothing was run."""
 
 
-async def receive_body(
-    admitted: AdmittedRequest, body: BodyBuffer, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+def receive_body(admitted: AdmittedRequest, body: BodyBuffer, receive: Receive) -> Awaitable[None] | bytes:
+    """
+    Receive the whole body from an ASGI server. If it was there in one short piece, as most bodies are, this is it: it
+    needs no timer. Otherwise what is returned receives it, within the time that an upload may take.
+    """
+    length = admitted.content_length
+    if length is not None:
+        body.expect(length)
+    work, first, message = receive(), None, None
+    if type(work) is CoroutineType:  # Begun by hand: most are done at once, and nothing has to be made for them.
+        try:
+            first = EagerAwaitable.after(work, work.send(None))
+        except StopIteration as end:
+            message = end.value
+    else:
+        first = EagerAwaitable(work)
+        message = first.value if first.is_done else None
+    if message is not None and not message.get("more_body", False):
+        piece = _chunk_of(message)
+        if len(piece) <= HEAVY_BYTES and type(piece) is bytes:
+            if len(piece) != length:
+                body.expect(len(piece))
+            return piece
+    return _receive_rest(admitted, body, receive, first, message)
+
+
+async def _receive_rest(
+    admitted: AdmittedRequest,
+    body: BodyBuffer,
+    receive: Receive,
+    first: EagerAwaitable[Message] | None,
+    message: Message | None,
 ) -> None:
-    """Receive the whole body from an ASGI server, within the time that an upload may take."""
-    body.expect(admitted.content_length)
-    first = EagerAwaitable(receive())
-    if first.is_done and not first.value.get("more_body", False):
-        piece = _chunk_of(first.value)
-        if len(piece) <= HEAVY_BYTES:  # All of it is there, as most bodies are: no timer for that.
-            admitted.fingerprint.feed(piece)
-            body.write(piece)
-            return
-    seconds = admitted.profile.upload_seconds_max
+    """Receive what `first` gives, or has given as `message`; and what follows it."""
+    seconds, more = admitted.profile.upload_seconds_max, True
     try:
         async with asyncio.timeout(seconds):
-            message, more = await first, True
-            while more:
+            if first is not None:
+                message = await first
+            while more and message is not None:
                 piece, more = _chunk_of(message), message.get("more_body", False)
                 if body.on_disk or len(piece) > HEAVY_BYTES:
                     await offload(partial(_take, piece, admitted, body))

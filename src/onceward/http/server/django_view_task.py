@@ -81,13 +81,13 @@ class DjangoViewTask:
         found = await sync_to_async(lambda: scope_of(incoming))()  # It may be async all the same.
         return await found if isawaitable(found) else found
 
-    async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> Awaitable[None] | None:
         """Read the whole body; a long one in a thread."""
         length = admitted.content_length
         if length is not None and length <= admitted.profile.memory_bytes_max:
             buffer_body(self._request, admitted, body, self._now)
-        else:
-            await offload(partial(buffer_body, self._request, admitted, body, self._now))
+            return None
+        return offload(partial(buffer_body, self._request, admitted, body, self._now))
 
     async def serve(self) -> Any:
         """Run the view. The response: whole, once it is stored; or a stream, which is stored when it ends."""

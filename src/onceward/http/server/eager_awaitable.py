@@ -29,6 +29,13 @@ class EagerAwaitable(Generic[T]):
         except StopIteration as end:
             self.value, self.is_done = end.value, True
 
+    @classmethod
+    def after(cls, work: Awaitable[T], pending: Any) -> EagerAwaitable[T]:
+        """An awaitable whose first step somebody has done; that gave `pending`, and so it is not done."""
+        begun = cls.__new__(cls)
+        begun._steps, begun._pending, begun.is_done = work.__await__(), pending, False
+        return begun
+
     def __await__(self) -> Generator[Any, Any, T]:
         while not self.is_done:
             try:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from onceward._core.errors import OncewardError
-from onceward._core.operation import Operation, Outcome
+from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
 from onceward.gate import Gate
-from onceward.gate.call_factory import PreparedCall
+from onceward.gate.call_factory import PreparedCall, unreachable
 from onceward.http.server.body_buffer import BodyBuffer
 from onceward.http.server.handler_run import HandlerRun
 from onceward.http.server.request_admission import AdmittedRequest, IncomingRequest, RequestAdmission
@@ -32,10 +32,13 @@ class ServerConnection(Protocol):
     """What log lines call its scope function."""
 
     def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
-        """Call the scope function, which says who is calling."""
+        """Call the scope function, which says who is calling. If that has to be awaited, this is its awaitable."""
 
-    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
-        """Read the whole body into the buffer and into the request's fingerprint."""
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> Any:
+        """
+        Read the whole body into the buffer and into the request's fingerprint. If that has to be awaited, this is its
+        awaitable; if the body was there in one short piece, this is the body, and nothing else was done with it.
+        """
 
 
 class KeyedExchange(HandlerRun):
@@ -46,6 +49,8 @@ class KeyedExchange(HandlerRun):
     gate: Gate
     """The caller's, once `prepare` has found it."""
     _request = b""
+    _ready: PreparedCall
+    """A request with a key, ready for its claim."""
 
     def __init__(self, admission: RequestAdmission[Gate], admitted: AdmittedRequest) -> None:
         self.admission, self.admitted, self.profile = admission, admitted, admitted.profile
@@ -53,51 +58,59 @@ class KeyedExchange(HandlerRun):
 
     def prepare(self, connection: ServerConnection) -> Reply | None:
         """
-        Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed.
+        Find the caller and read the body, then take a quick look for a stored response. The reply to send at once;
+        None: it `passes`, or may be claimed.
 
         The connection knows its exchange and is not known to it: so both are gone with the request, and no garbage
         collector has to look for them.
         """
-        goes_on, scope_of, admitted = False, self.admission.scope_of, self.admitted
+        admission, admitted = self.admission, self.admitted
+        caller: Any = admission.scope_of
         try:
-            if isinstance(scope_of, str):
-                caller: object = scope_of
-            else:
+            if callable(caller):
                 try:
-                    caller = connection.call_scope(scope_of, admitted.incoming)
+                    caller = connection.call_scope(caller, admitted.incoming)
                 except Exception as error:
                     raise scope_function_failed(error, connection.scope_label) from error
-            gate = self.admission.gate_for(caller, self.profile)
+            gate = admission.gate_for(caller, self.profile)
             if gate is None:
                 self.passes = True
                 return None
             self.gate = gate
-            connection.load_body(admitted, self.body)
             read = admitted.fingerprint
-            self._request = read.digest()
-            goes_on = True
+            connection.load_body(admitted, self.body)
+            request = read.digest()
+            return self._look(request)
         except OncewardError as error:
-            return self.admission.response_for_error(admitted, error)
-        finally:
-            if not goes_on:
+            self.body.close()
+            return admission.response_for_error(admitted, error)
+        except BaseException:
+            self.body.close()
+            raise
+
+    def _look(self, request: bytes, whole: bytes | None = None) -> Reply | None:
+        """
+        The stored response, if a quick look finds it. Otherwise `_ready` is what to claim, and the body is in its
+        buffer: it is put there now if it came whole.
+        """
+        admitted, self._request = self.admitted, request
+        key, plan = admitted.identity
+        if plan is None:
+            probe = self.profile.probe
+            found = self.gate.prepare_on(
+                admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
+            )
+            if isinstance(found, Outcome):
                 self.body.close()
+                return self.admission.response_for_outcome(admitted, found)
+            self._ready = found
+        if whole is not None:
+            self.body.write(whole)
         return None
 
     def close(self) -> None:
         """Close the body's temporary file."""
         self.body.close()
-
-    def prepared(self, fn: Callable[[Operation], Any]) -> PreparedCall | Outcome[Any]:
-        """A request with a key: its stored outcome, if a quick look finds it; otherwise its call, ready for a claim."""
-        admitted = self.admitted
-        return self.gate.prepare_on(
-            admitted.terms,
-            admitted.identity.key,
-            fn,
-            request=self._request,
-            name=admitted.name,
-            probe=admitted.profile.probe,
-        )
 
     def step_arguments(self) -> dict[str, Any]:
         """A step of a plan: the arguments of its call."""

@@ -12,7 +12,6 @@ from onceward._core.errors import OncewardError
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
-from onceward.gate.call_factory import unreachable
 from onceward.gate.held_operation import HeldOperation
 from onceward.http.server.handler_run import CLEAN_REPORT, HandlerReport
 from onceward.http.server.keyed_exchange import KeyedExchange
@@ -30,8 +29,7 @@ class PullExchange(KeyedExchange):
         goes_on = False
         try:
             if plan is None:
-                ready = self.prepared(unreachable)
-                found = ready if isinstance(ready, Outcome) else self.gate.held(ready)
+                found = self.gate.held(self._ready)
             else:
                 found = self.gate.plan(plan).hold(key, **self.step_arguments())
             if isinstance(found, Outcome):

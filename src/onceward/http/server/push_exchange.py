@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from onceward._core.flow import Raised
-from onceward._core.operation import Operation, Outcome
+from onceward._core.operation import Operation
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
+from onceward.gate.call_factory import PreparedCall
 from onceward.http.server.handler_outcomes import UnstoredResponse
 from onceward.http.server.handler_run import HandlerReport
 from onceward.http.server.keyed_exchange_async import AsyncKeyedExchange
@@ -29,8 +31,8 @@ class PushExchange(AsyncKeyedExchange):
         key, plan = self.admitted.identity
         try:
             if plan is None:
-                found = self.prepared(self._once)
-                outcome = found if isinstance(found, Outcome) else await self.gate.operate(found)
+                request, _, probe = self._ready
+                outcome = await self.gate.operate(new_tuple(PreparedCall, (request, self._once, probe)))
             else:
                 outcome = await self.gate.plan(plan).call(key, self._once, **self.step_arguments())
         except BaseException as error:

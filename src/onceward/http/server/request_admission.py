@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record_types import new_tuple
-from onceward._core.reply import Reply
+from onceward._core.reply import Headers, Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.server.app_routes import AppRoute, decorated_routes, unmatched_routes, unmatched_warning
@@ -27,14 +27,24 @@ from onceward.http.server.problems import WELL_KNOWN, pending_response, refusal_
 from onceward.http.server.profile import Profile, profile
 from onceward.http.server.profile_overrides import ProfileOverrides
 from onceward.http.server.published_contract import contract_response, error_page
-from onceward.http.server.request_fingerprint import RequestFingerprint
+from onceward.http.server.request_fingerprint import (
+    BodyComparison,
+    RequestFingerprint,
+    beginning_of,
+    compared_headers,
+    comparison_of,
+)
 from onceward.http.server.request_identity import RequestIdentity, identity_of
 from onceward.http.server.responses import as_reply, marked_replay
-from onceward.http.server.routes import Route, Routes
+from onceward.http.server.routes import Route, Routes, Treatment
 from onceward.http.server.unknown_caller import RateLimitedLog, caller_missing
 
 SCOPES_REMEMBERED = 1_024
 """How many scopes' gates are kept; the oldest is dropped first."""
+
+TARGETS_REMEMBERED = 256
+TARGET_BYTES_REMEMBERED = 512
+"""Most requests go to a few targets, with a few Content-Types. Long ones are not worth the memory."""
 
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _UNSEEN = re.compile(rb"[^!-~]")
@@ -104,6 +114,23 @@ class AdmittedRequest(NamedTuple):
     fingerprint: RequestFingerprint
     content_length: int | None
     """What Content-Length says, if it is a number."""
+    mark: Headers
+    """The headers that its replay is marked with."""
+
+
+TargetKey = tuple[str, str, bytes, bytes, bytes | None]
+"""Method, path, path as it was sent, query and Content-Type."""
+
+
+class RequestTarget(NamedTuple):
+    """What is the same for every request with this method, path, query and Content-Type, whatever its key and body."""
+
+    treatment: Treatment
+    name: str
+    """What records and logs call its operations."""
+    beginning: bytes
+    """What its fingerprints begin with."""
+    way: BodyComparison
 
 
 class RequestAdmission(Generic[G]):
@@ -140,6 +167,7 @@ class RequestAdmission(Generic[G]):
         self.well_known = well_known
         self._publish()
         self._gates: OrderedDict[str, G] = OrderedDict()
+        self._targets: dict[TargetKey, RequestTarget] = {}
         self._rate_limited_log = RateLimitedLog(log, gate.environment.monotonic)
 
     def _publish(self) -> None:
@@ -155,35 +183,66 @@ class RequestAdmission(Generic[G]):
         decorated: list[Route] = decorated_routes(known, frozenset(self._base.methods))
         if decorated:
             self.routes = Routes(self._base, [*decorated, *self._given], self._gate.agreed)
+            self._targets.clear()
             self._publish()
         for route, meant in unmatched_routes(self._given, known):
             log.warning(unmatched_warning(route, meant))
 
-    def admit(self, incoming: IncomingRequest, inside: object = None) -> AdmittedRequest | Reply | None:
+    def admit(
+        self, incoming: IncomingRequest, inside: object = None, by_name: dict[bytes, bytes] | None = None
+    ) -> AdmittedRequest | Reply | None:
         """
         Decide what to do with a request. `inside` is the operation that an outer middleware of ours already runs for
-        it, if any: then it passes through, so that it is one operation and not two.
+        it, if any: then it passes through, so that it is one operation and not two. `by_name` is the headers as a
+        dictionary, if that is at hand.
         """
-        if incoming.method == "GET" and self.well_known is not None and incoming.path.startswith(self.well_known):
-            return self._published(incoming.path.removeprefix(self.well_known), self.well_known)
-        treatment = self.routes.find(incoming.method, incoming.path)
-        if treatment is None:
-            return None
-        chosen, headers = treatment.profile, incoming.headers
-        by_name = dict(headers)
+        method, path, sent, query, headers, _ = incoming
+        if method == "GET" and self.well_known is not None and path.startswith(self.well_known):
+            return self._published(path.removeprefix(self.well_known), self.well_known)
+        by_name = dict(headers) if by_name is None else by_name
         single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless something is repeated.
+        if single is None or b"content-encoding" in single:
+            target = self._find_target(incoming)
+        else:
+            known = (method, path, sent, query, single.get(b"content-type"))
+            target = self._targets.get(known)
+            if target is None:
+                target = self._learn_target(incoming, known)
+        if target is None:
+            return None
+        (chosen, _, options, terms, names, marks), name, beginning, way = target
         try:
-            identity = identity_of(headers, chosen, single)
+            identity = identity_of(headers, chosen, single, names)
         except OncewardError as error:
             return self.refuse(error, chosen)
         if identity is None or isinstance(inside, Operation):
             return None
-        method, path = incoming.method, incoming.raw_path
-        fingerprint = RequestFingerprint(method, path, incoming.query, headers, chosen, single)
+        if chosen.fingerprint_headers:
+            beginning += compared_headers(headers, chosen)
         length = incoming.content_length if single is None else _as_length(single.get(b"content-length"))
-        name = f"{method} {treatment.name or _shown(path)}"[:200]
-        admitted = (incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint, length)
+        fingerprint, mark = RequestFingerprint(beginning, way), marks[identity.plan is not None]
+        admitted = (incoming, identity, chosen, name, options, terms, fingerprint, length, mark)
         return new_tuple(AdmittedRequest, admitted)  # type: ignore[no-any-return]
+
+    def _find_target(self, incoming: IncomingRequest) -> RequestTarget | None:
+        """What method, path, query and Content-Type say about a request; None: it passes through."""
+        method, path, sent, query, headers, _ = incoming
+        treatment = self.routes.find(method, path)
+        if treatment is None:
+            return None
+        name = f"{method} {treatment.name or _shown(sent)}"[:200]
+        return RequestTarget(
+            treatment, name, beginning_of(method, sent, query), comparison_of(headers, treatment.profile)
+        )
+
+    def _learn_target(self, incoming: IncomingRequest, known: TargetKey) -> RequestTarget | None:
+        """The same of a request whose headers occur once, and whose body is not encoded: it is remembered by those."""
+        found = self._find_target(incoming)
+        if found is not None and sum([len(part or b"") for part in known]) <= TARGET_BYTES_REMEMBERED:
+            if len(self._targets) >= TARGETS_REMEMBERED:
+                self._targets.clear()
+            self._targets[known] = found
+        return found
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":
@@ -211,7 +270,7 @@ class RequestAdmission(Generic[G]):
         """The response for a stored or pending outcome. A fresh run sends the handler's own response."""
         if outcome.pending:
             return pending_response(admitted.profile, outcome.retry_after_seconds, pages=self.well_known)
-        return marked_replay(as_reply(outcome.value), admitted.profile, admitted.identity, outcome)
+        return marked_replay(as_reply(outcome.value), admitted.profile, admitted.mark, outcome)
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
         """The response for a refusal; if the cause is on the server's side, it is logged, too."""

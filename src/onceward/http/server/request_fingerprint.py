@@ -17,8 +17,7 @@ A body is fed piece by piece as it arrives. At most `memory_bytes_max` of it is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
@@ -34,9 +33,6 @@ FIELDS_MAX = 10_000
 """Fields of a form that are sorted by name; one with more goes by its bytes."""
 BOUNDARY_CHARACTERS_MAX = 256
 """Of multipart/form-data. RFC 2046 allows 70; a body with a longer one than this goes by its bytes."""
-COMPARISONS_REMEMBERED = 256
-HEADER_BYTES_REMEMBERED = 256
-"""Clients send the same few Content-Types over and over; long ones are not worth the memory."""
 
 
 class BodyHasher(Protocol):
@@ -52,54 +48,56 @@ class BodyHasher(Protocol):
 class RequestFingerprint:
     """The fingerprint of one request, while its body arrives."""
 
-    __slots__ = ("_beginning", "_digest", "_hasher", "_only", "_way", "size")
+    _only: bytes | None = None
+    """The whole body, as long as it has come in one piece: most do."""
+    _hasher: BodyHasher | None = None
+    _digest: bytes | None = None
+    size = 0
+    """How many bytes of the body have been fed."""
 
-    def __init__(
-        self,
-        method: str,
-        path: bytes,
-        query: bytes,
-        headers: Iterable[tuple[bytes, bytes]],
-        profile: Profile,
-        single: Mapping[bytes, bytes] | None = None,
-    ) -> None:
-        """`single` is the same headers by name, if none of them occurs twice."""
-        found = headers if type(headers) is list else list(headers)
-        parts = [_beginning(method), len(path).to_bytes(8, "big"), path, len(query).to_bytes(8, "big"), query]
-        for name in profile.fingerprint_headers:
-            wanted = name.encode("ascii")
-            values = [value.strip(b" \t") for header, value in found if header == wanted]
-            parts += [sized(wanted), _listed(values)]
-        self._beginning = b"".join(parts)
-        self._way = _comparison(found, single, profile)
-        self._only: bytes | None = None
-        """The whole body, as long as it has come in one piece: most do."""
-        self._hasher: BodyHasher | None = None
-        self._digest: bytes | None = None
-        self.size = 0
-        """How many bytes of the body have been fed."""
+    def __init__(self, beginning: bytes, way: BodyComparison) -> None:
+        self._beginning, self._way = beginning, way
+
+    @classmethod
+    def of(
+        cls, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
+    ) -> RequestFingerprint:
+        """Of a request with these headers; their names are in lower case."""
+        found = list(headers)
+        return cls(beginning_of(method, path, query) + compared_headers(found, profile), comparison_of(found, profile))
 
     def feed(self, piece: bytes) -> None:
         """Add the next piece of the body."""
         if self._digest is not None:
             raise RequestInvalid("this request is complete; nothing can follow it")
-        self.size += len(piece)
-        if self._only is None and self._hasher is None and self.size <= self._way.held_max:
+        size = self.size = self.size + len(piece)
+        if self._only is None and self._hasher is None and size <= self._way.held_max:
             self._only = bytes(piece)  # Bytes are not copied.
         else:
             (self._hasher or self._begin_hashing()).feed(piece)
 
+    def digest_whole(self, body: bytes) -> bytes:
+        """The 32 bytes of a request whose body has come in one piece; nothing of it was fed."""
+        way = self._way
+        form = way.form(body) if way.form is not None and 0 < len(body) <= way.held_max else None
+        if form is None:
+            self.feed(body)
+            return self.digest()
+        found = self._digest = sha256(self._beginning + way.word + sha256(way.before + form).digest()).digest()
+        return found
+
     def digest(self) -> bytes:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
-        if self._digest is None:
+        found = self._digest
+        if found is None:
             hasher, way = self._hasher, self._way
             if hasher is None and way.form is not None:
                 body = _digest_form(way, way.form, self._only or b"")
             else:
                 body = (hasher or self._begin_hashing()).digest()
-            self._digest = sha256(self._beginning + body).digest()
+            found = self._digest = sha256(self._beginning + body).digest()
             self._hasher = self._only = None  # While it waits for another request, the body is not held twice.
-        return self._digest
+        return found
 
     def _begin_hashing(self) -> BodyHasher:
         """Hash piece by piece from now on: there are several, or it is long, or it has no other form."""
@@ -110,24 +108,29 @@ class RequestFingerprint:
         return hasher
 
 
-@lru_cache(maxsize=64)
-def _beginning(method: str) -> bytes:
-    return DOMAIN + sized(method.encode("latin-1"))
+def beginning_of(method: str, path: bytes, query: bytes) -> bytes:
+    """What the fingerprint begins with: the method, the path and the query, as they were sent."""
+    return DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query)
 
 
-def _comparison(
-    headers: list[tuple[bytes, bytes]], single: Mapping[bytes, bytes] | None, profile: Profile
-) -> _Comparison:
+def compared_headers(headers: list[tuple[bytes, bytes]], profile: Profile) -> bytes:
+    """The headers that a profile compares, too: they follow the beginning."""
+    parts = []
+    for name in profile.fingerprint_headers:
+        wanted = name.encode("ascii")
+        values = [value.strip(b" \t") for header, value in headers if header == wanted]
+        parts += [sized(wanted), _listed(values)]
+    return b"".join(parts)
+
+
+def comparison_of(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyComparison:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    kind = None if single is None or b"content-encoding" in single else single.get(b"content-type")
-    if kind is not None and len(kind) <= HEADER_BYTES_REMEMBERED:
-        return _remembered_comparison_of((kind,), (), profile.fingerprint, profile.memory_bytes_max)
     kinds = tuple([value for name, value in headers if name == b"content-type"])
     encodings = tuple([value for name, value in headers if name == b"content-encoding"])
     return _comparison_of(kinds, encodings, profile.fingerprint, profile.memory_bytes_max)
 
 
-class _Comparison(NamedTuple):
+class BodyComparison(NamedTuple):
     """How a body is compared; without a `form` or a `boundary`, by its bytes."""
 
     label: bytes
@@ -135,19 +138,22 @@ class _Comparison(NamedTuple):
     held_max: int
     """The longest body that is held in memory, and compared by its form."""
     kind: bytes = b""
+    before: bytes = b""
+    """What is hashed before a form."""
     word: bytes = b""
+    """What the hash of a form is called, with the zero that ends it."""
     form: CanonicalForm | None = None
     boundary: str | None = None
 
 
 def _comparison_of(
     types: tuple[bytes, ...], encodings: tuple[bytes, ...], fingerprint: str, held_max: int
-) -> _Comparison:
+) -> BodyComparison:
     """How a body with this Content-Type and Content-Encoding is compared."""
     encodings = tuple([value.strip() for value in encodings])
     label = _listed(types) + _listed(encodings)
     if fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
-        return _Comparison(label, held_max)
+        return BodyComparison(label, held_max)
     kind, parameters = parse_media_type(types[0])
     charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
     # A parameter that is not known to change nothing (a version, a profile) makes another request.
@@ -156,30 +162,27 @@ def _comparison_of(
     )
     if charset in ("utf-8", "utf8"):
         if kind == "application/json" or kind.endswith("+json"):
-            return _Comparison(label, held_max, whole, b"json", canonical_json)
+            return BodyComparison(label, held_max, whole, whole + b"\1", b"json\0", canonical_json)
         if kind == "application/x-www-form-urlencoded":
-            return _Comparison(label, held_max, whole, b"form", _fields)
+            return BodyComparison(label, held_max, whole, whole + b"\1", b"form\0", _fields)
         if kind == "multipart/form-data" and boundary and len(boundary) <= BOUNDARY_CHARACTERS_MAX:
-            return _Comparison(label, held_max, whole, boundary=boundary)
-    return _Comparison(label, held_max)
+            return BodyComparison(label, held_max, whole, boundary=boundary)
+    return BodyComparison(label, held_max)
 
 
-_remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_comparison_of)
-
-
-def _digest_form(way: _Comparison, form_of: CanonicalForm, body: bytes) -> bytes:
+def _digest_form(way: BodyComparison, form_of: CanonicalForm, body: bytes) -> bytes:
     """Of a whole body, by its canonical form; by its bytes if it has none."""
     if not body:
-        return way.word + b"\0" + sha256(way.kind).digest()
+        return way.word + sha256(way.kind).digest()
     form = form_of(body)
     if form is None:
         raw = _RawHasher(way.label)
         raw.feed(body)
         return raw.digest()
-    return way.word + b"\0" + sha256(way.kind + b"\1" + form).digest()
+    return way.word + sha256(way.before + form).digest()
 
 
-def _hasher_for(way: _Comparison) -> BodyHasher:
+def _hasher_for(way: BodyComparison) -> BodyHasher:
     """For a body in several pieces, or a long one."""
     if way.boundary is not None:
         return _MultipartHasher(way.kind, way.boundary)
@@ -202,7 +205,7 @@ class _RawHasher:
 class _CanonicalHasher:
     """Hashes the canonical form, which needs the whole body in memory; a longer one is hashed by its bytes."""
 
-    def __init__(self, way: _Comparison, form: CanonicalForm) -> None:
+    def __init__(self, way: BodyComparison, form: CanonicalForm) -> None:
         self._way, self._form = way, form
         self._held = bytearray()
         self._raw: _RawHasher | None = None

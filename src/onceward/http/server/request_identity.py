@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from onceward._core.errors import AmbiguousIdentity, KeyInvalid, KeyMissing, PlanIncomplete
 from onceward._core.keys import check_key
+from onceward._core.record_types import new_tuple
 from onceward._core.structured_fields import Malformed, Token, parse_list
 from onceward.http.server.profile import Profile
 
@@ -31,20 +32,34 @@ class RequestIdentity(NamedTuple):
     plan: str | None = None
 
 
+IdentityNames = tuple[bytes, bytes | None, bytes | None]
+"""The headers that may identify a request, in lower case: a key's, and those of a step, if there are plans."""
+
+
 def identity_of(
-    headers: Iterable[tuple[bytes, bytes]], profile: Profile, single: Mapping[bytes, bytes] | None = None
+    headers: Iterable[tuple[bytes, bytes]],
+    profile: Profile,
+    single: Mapping[bytes, bytes] | None = None,
+    names: IdentityNames | None = None,
 ) -> RequestIdentity | None:
     """
     The identity of this request; None if it has none. Header names are in lower case.
 
-    `single` is the same headers by name, if none of them occurs twice: then they need not be looked through.
+    `single` is the same headers by name, if none of them occurs twice: then they need not be looked through. `names`
+    are the profile's, if they are at hand.
     """
-    names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
+    names = names or identity_names(profile)
     if single is not None:
         key, plan, step = names
         if key in single and plan not in single and step not in single:
-            return RequestIdentity(_read(single[key], profile.key_header, profile))
+            found = (_read(single[key], profile.key_header, profile), None)
+            return new_tuple(RequestIdentity, found)  # type: ignore[no-any-return]
     return _identity_from([pair for pair in headers if pair[0] in names], profile)
+
+
+def identity_names(profile: Profile) -> IdentityNames:
+    """The headers by which this profile identifies a request."""
+    return _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
 
 
 def _identity_from(headers: list[tuple[bytes, bytes]], profile: Profile) -> RequestIdentity | None:
@@ -78,8 +93,7 @@ def _header_bytes(name: str) -> bytes:
 
 
 @lru_cache(maxsize=1_024)
-def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, bytes | None, bytes | None]:
-    """The headers that may identify a request, in lower case: a key's, and those of a step, if there are plans."""
+def _names(key: str, plan: str, step: str, plans: bool) -> IdentityNames:
     if not plans:
         return _header_bytes(key), None, None
     return _header_bytes(key), _header_bytes(plan), _header_bytes(step)

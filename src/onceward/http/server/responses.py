@@ -11,11 +11,11 @@ from typing import Any
 
 from onceward._core.codec import BYTES, encode
 from onceward._core.operation import Outcome
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import HEAD_BYTES_REMEMBERED, HEADS_REMEMBERED, Headers, Reply
 from onceward.http.server.handler_outcomes import UnstoredResponse
 from onceward.http.server.media_type import is_json
 from onceward.http.server.profile import NEVER_STORED, Profile
-from onceward.http.server.request_identity import RequestIdentity
 
 BODY_HEADERS = frozenset({"content-length", "etag"})
 """Headers of a response that are not true of its envelope."""
@@ -51,12 +51,13 @@ def headers_and_body(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
 
 def raw_headers_and_body(reply: Reply) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """The same, with the headers as bytes."""
-    known = _raw_headers.get(reply.headers)
-    headers = _encode_headers(reply.headers) if known is None else [*known]
-    if reply.status in BODILESS_STATUSES:
+    status, given, body = reply
+    known = _raw_headers.get(given)
+    headers = _encode_headers(given) if known is None else [*known]
+    if status in BODILESS_STATUSES:
         return headers, b""
-    headers.append((b"content-length", b"%d" % len(reply.body)))
-    return headers, reply.body
+    headers.append((b"content-length", b"%d" % len(body)))
+    return headers, body
 
 
 _raw_headers: dict[Headers, tuple[tuple[bytes, bytes], ...]] = {}
@@ -101,10 +102,15 @@ def enveloped_body(result: Reply | UnstoredResponse, profile: Profile, outcome: 
     return None if wrapped is result else wrapped.body
 
 
-def marked_replay(reply: Reply, profile: Profile, identity: RequestIdentity, outcome: Outcome[Any]) -> Reply:
-    """A replay, marked as one."""
-    header = profile.replay_header if identity.plan is None else profile.plan_replay_header
-    reply = Reply(reply.status, (*reply.headers, (header.lower(), "true")), reply.body)
+def replay_marks(profile: Profile) -> tuple[Headers, Headers]:
+    """The headers that mark a replay: of a key, and of a step."""
+    return ((profile.replay_header.lower(), "true"),), ((profile.plan_replay_header.lower(), "true"),)
+
+
+def marked_replay(reply: Reply, profile: Profile, mark: Headers, outcome: Outcome[Any]) -> Reply:
+    """A replay, marked as one: by these headers, and in its body if the profile asks for that."""
+    status, headers, body = reply
+    reply = new_tuple(Reply, (status, headers + mark, body))
     if profile.marker == "header":
         return reply
     return with_body_marker(reply, profile, replayed=True, first_at=outcome.first_at.isoformat())

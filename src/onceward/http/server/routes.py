@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Unpack, cast
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.reply import Headers
 from onceward._core.terms import Terms
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.profile import Profile, profile
 from onceward.http.server.profile_overrides import ProfileOverrides, RouteOverrides
+from onceward.http.server.request_identity import IdentityNames, identity_names
+from onceward.http.server.responses import replay_marks
 
 _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(:path)?\}")
 
@@ -63,6 +66,10 @@ class Treatment(NamedTuple):
     """The profile, as options of the gate's `call`."""
     terms: Terms
     """What the gate makes of them."""
+    names: IdentityNames
+    """The headers that identify a request here."""
+    marks: tuple[Headers, Headers]
+    """The headers that a replay is marked with: of a key, and of a step."""
 
 
 class Routes:
@@ -82,7 +89,8 @@ class Routes:
 
     def _treatment(self, chosen: Profile, name: str | None) -> Treatment:
         options = gate_options(chosen)
-        return Treatment(chosen, name, options, self._agreed(**options))  # What the gate cannot do is refused here.
+        terms = self._agreed(**options)  # What the gate cannot do is refused here.
+        return Treatment(chosen, name, options, terms, identity_names(chosen), replay_marks(chosen))
 
     def treatments(self) -> list[Treatment]:
         """Every treatment: the default, and those of the routes."""
