@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, Restorer, decode, decode_failure
+from onceward._core.codec import HTTP, Encoded, Restorer, decode, decode_failure
 from onceward._core.erasure_marks import marks_of
 from onceward._core.errors import (
     AlreadySettled,
@@ -27,6 +27,7 @@ from onceward._core.flow import BOOTTIME, MONOTONIC, Emit, Flow, Put, PutBack, S
 from onceward._core.keys import digest_of, kind_family
 from onceward._core.operation import Operation, Outcome, to_datetime
 from onceward._core.record import PeekResult, PutResult, Record, Write, new_tuple
+from onceward._core.reply import unpack_reply
 
 if TYPE_CHECKING:
     from onceward._core.operation_flow import OperationRequest
@@ -191,7 +192,11 @@ def outcome_of(found: Record | PeekResult, restore: Restorer | None) -> Outcome[
         if isinstance(found, Record):
             raise advice.about(failure, found)
         raise failure.about(fence=found.fence, first_at=to_datetime(found.first_at))
-    value = decode(Encoded(found.codec, found.result), restore)
+    codec, result = found.codec, found.result
+    if codec == HTTP and result is not None and restore is None:
+        value: object = unpack_reply(result)  # As `decode` does, and without asking which codecs there are.
+    else:
+        value = decode(Encoded(codec, result), restore)
     outcome: Outcome[Any] = new_tuple(
         Outcome, (value, True, found.first_at, found.attempt, found.fence, True, False, None)
     )

@@ -174,13 +174,13 @@ def retry_after_seconds_of(wait: Wait, lease: int) -> float:
 
 def replays(seen: PeekResult, fingerprint: bytes) -> bool:
     """Whether `decide` would say replay. A quick look decides nothing else: in every other case the claim is put."""
-    forget_left, replay_left = seen.forget_left, seen.replay_left
+    state, known, replay_left, forget_left, codec, _, error, _, _, _ = seen
     return (
-        seen.state == State.SETTLED
-        and seen.fingerprint == fingerprint
+        state == _SETTLED
+        and known == fingerprint
         and (replay_left is None or replay_left > 0)
         and (forget_left is None or forget_left > 0)
-        and (seen.codec is not None or seen.error is not None)
+        and (codec is not None or error is not None)
     )
 
 

@@ -18,6 +18,7 @@ from json import JSONEncoder, dumps
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.errors import ResultInvalid
+from onceward._core.record_types import new_tuple
 from onceward._core.strict_json import parse_json
 
 HEADS_REMEMBERED = 256
@@ -92,11 +93,9 @@ _UNSOUND = "this HTTP response has an invalid status, header or body"
 def unpack_reply(data: bytes) -> Reply:
     """The answer that was stored; `ResultInvalid` if this is none."""
     end = data.find(b"\n") + 1
-    head = data[:end]
     # A long head is seldom a common one, and would only be memory held.
-    status, headers = _known_head(head) if end <= HEAD_BYTES_REMEMBERED else _read_head(head)
-    reply: Reply = tuple.__new__(Reply, (status, headers, data[end:]))
-    return reply
+    status, headers = _known_head(data[:end]) if end <= HEAD_BYTES_REMEMBERED else _read_head(data[:end])
+    return new_tuple(Reply, (status, headers, data[end:]))  # type: ignore[no-any-return]
 
 
 def _read_head(head: bytes) -> tuple[int, Headers]:

@@ -65,38 +65,37 @@ def receive_body(admitted: AdmittedRequest, body: BodyBuffer, receive: Receive) 
     length = admitted.content_length
     if length is not None:
         body.expect(length)
-    work, first, message = receive(), None, None
-    if type(work) is CoroutineType:  # Begun by hand: most are done at once, and nothing has to be made for them.
+    work, first = receive(), None
+    if type(work) is CoroutineType:
         try:
             first = EagerAwaitable.after(work, work.send(None))
-        except StopIteration as end:
-            message = end.value
+        except StopIteration as end:  # Most are done at once, and nothing has to be made for them.
+            message: Message = end.value
     else:
         first = EagerAwaitable(work)
-        message = first.value if first.is_done else None
-    if message is not None and not message.get("more_body", False):
-        piece = _chunk_of(message)
-        if len(piece) <= HEAVY_BYTES and type(piece) is bytes:
-            if len(piece) != length:
-                body.expect(len(piece))
+        if first.is_done:
+            message, first = first.value, None
+    if first is not None:
+        return _receive_rest(admitted, body, receive, first)
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        piece = message.get("body", b"")
+        size = len(piece)
+        if size <= HEAVY_BYTES and type(piece) is bytes:
+            if size != length:
+                body.expect(size)
             return piece
-    return _receive_rest(admitted, body, receive, first, message)
+    return _receive_rest(admitted, body, receive, message)
 
 
 async def _receive_rest(
-    admitted: AdmittedRequest,
-    body: BodyBuffer,
-    receive: Receive,
-    first: EagerAwaitable[Message] | None,
-    message: Message | None,
+    admitted: AdmittedRequest, body: BodyBuffer, receive: Receive, first: EagerAwaitable[Message] | Message
 ) -> None:
-    """Receive what `first` gives, or has given as `message`; and what follows it."""
+    """Receive the body: its first message, or what gives that, and what follows."""
     seconds, more = admitted.profile.upload_seconds_max, True
     try:
         async with asyncio.timeout(seconds):
-            if first is not None:
-                message = await first
-            while more and message is not None:
+            message = await first if isinstance(first, EagerAwaitable) else first
+            while more:
                 piece, more = _chunk_of(message), message.get("more_body", False)
                 if body.on_disk or len(piece) > HEAVY_BYTES:
                     await offload(partial(_take, piece, admitted, body))

@@ -34,9 +34,9 @@ from onceward.http.server.request_fingerprint import (
     compared_headers,
     comparison_of,
 )
-from onceward.http.server.request_identity import RequestIdentity, identity_of
+from onceward.http.server.request_identity import IdentityNames, RequestIdentity, identity_of
 from onceward.http.server.responses import as_reply, marked_replay
-from onceward.http.server.routes import Route, Routes, Treatment
+from onceward.http.server.routes import Route, Routes
 from onceward.http.server.unknown_caller import RateLimitedLog, caller_missing
 
 SCOPES_REMEMBERED = 1_024
@@ -125,7 +125,11 @@ TargetKey = tuple[str, str, bytes, bytes, bytes | None]
 class RequestTarget(NamedTuple):
     """What is the same for every request with this method, path, query and Content-Type, whatever its key and body."""
 
-    treatment: Treatment
+    profile: Profile
+    names: IdentityNames
+    options: dict[str, Any]
+    terms: Terms
+    marks: tuple[Headers, Headers]
     name: str
     """What records and logs call its operations."""
     beginning: bytes
@@ -210,12 +214,12 @@ class RequestAdmission(Generic[G]):
                 target = self._learn_target(incoming, known)
         if target is None:
             return None
-        (chosen, _, options, terms, names, marks), name, beginning, way = target
+        chosen, names, options, terms, marks, name, beginning, way = target
         try:
             identity = identity_of(headers, chosen, single, names)
         except OncewardError as error:
             return self.refuse(error, chosen)
-        if identity is None or isinstance(inside, Operation):
+        if identity is None or (inside is not None and isinstance(inside, Operation)):
             return None
         if chosen.fingerprint_headers:
             beginning += compared_headers(headers, chosen)
@@ -230,10 +234,10 @@ class RequestAdmission(Generic[G]):
         treatment = self.routes.find(method, path)
         if treatment is None:
             return None
-        name = f"{method} {treatment.name or _shown(sent)}"[:200]
-        return RequestTarget(
-            treatment, name, beginning_of(method, sent, query), comparison_of(headers, treatment.profile)
-        )
+        chosen, route, options, terms, names, marks = treatment
+        name = f"{method} {route or _shown(sent)}"[:200]
+        beginning, way = beginning_of(method, sent, query), comparison_of(headers, chosen)
+        return RequestTarget(chosen, names, options, terms, marks, name, beginning, way)
 
     def _learn_target(self, incoming: IncomingRequest, known: TargetKey) -> RequestTarget | None:
         """The same of a request whose headers occur once, and whose body is not encoded: it is remembered by those."""
@@ -270,7 +274,9 @@ class RequestAdmission(Generic[G]):
         """The response for a stored or pending outcome. A fresh run sends the handler's own response."""
         if outcome.pending:
             return pending_response(admitted.profile, outcome.retry_after_seconds, pages=self.well_known)
-        return marked_replay(as_reply(outcome.value), admitted.profile, admitted.mark, outcome)
+        value = outcome.value
+        stored = value if type(value) is Reply else as_reply(value)
+        return marked_replay(stored, admitted.profile, admitted.mark, outcome)
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
         """The response for a refusal; if the cause is on the server's side, it is logged, too."""

@@ -15,8 +15,7 @@ A stream up to the limit is stored and replayed. Beyond it nothing is stored, an
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from onceward._core.errors import ConfigurationError, ResultInvalid
@@ -29,27 +28,27 @@ NOT_STORED_HEADER = ("Idempotency-Stored", "false")
 """The header of a response that will not be replayed, because it is too long to be stored. A stream begins before that
 is known, and does not have it."""
 
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+LENGTH_DIGITS_MAX = 18
+"""Of a Content-Length that is believed."""
 
 
 class ResponseRecorder:
     """One response, while it is sent. Header names are in lower case."""
 
+    _whole = False
+    _status: int | None = None
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _size = 0
+    _length: int | None = None
+    passing = False
+    """Whether pieces are sent as they come: then the headers have to be sent first."""
+    complete = False
+
     def __init__(self, profile: Profile, limit: int) -> None:
-        self._profile = profile
-        self._envelopes = profile.marker == "envelope"
-        self._whole = False
-        self._limit = limit
+        self._profile, self._limit = profile, limit
         self._may_pass = not profile.transactional
-        self._status: int | None = None
-        self._headers: list[tuple[bytes, bytes]] = []
         self._kept: list[bytes] | None = []
-        self._size = 0
         self._held: list[bytes] = []
-        self._length: int | None = None
-        self.passing = False
-        """Whether pieces are sent as they come: then the headers have to be sent first."""
-        self.complete = False
 
     @property
     def keeps(self) -> bool:
@@ -63,13 +62,16 @@ class ResponseRecorder:
 
     def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Take the status and the headers. A second call before any body replaces the first (PEP 3333)."""
-        self._status, self._headers = status, list(headers)
-        declared = [value for name, value in self._headers if name == b"content-length"]
-        self._length = int(declared[0]) if len(declared) == 1 and _LENGTH.fullmatch(declared[0]) else None
-        if self._length is not None and self._length > self._limit:
-            self._kept = None  # It will not fit: let it pass from the beginning.
-        self._whole = self._envelopes and is_json(self._headers)
-        self.passing = self._may_pass and self._length is None and _is_events(self._headers)
+        found = self._headers = [*headers]
+        self._status, length = status, None
+        declared = [value for name, value in found if name == b"content-length"]
+        if len(declared) == 1 and declared[0].isdigit() and len(declared[0]) <= LENGTH_DIGITS_MAX:
+            length = int(declared[0])
+            if length > self._limit:
+                self._kept = None  # It will not fit: let it pass from the beginning.
+        self._length = length
+        self._whole = self._profile.marker == "envelope" and is_json(found)
+        self.passing = length is None and self._may_pass and _is_events(found)
 
     def feed(self, piece: bytes, *, more: bool) -> bytes:
         """Take the next piece of the body; returns what may be sent now."""
@@ -130,5 +132,5 @@ def _as_bytes(names: tuple[str, ...]) -> frozenset[bytes]:
     return frozenset(name.encode("latin-1") for name in names)
 
 
-def _is_events(headers: list[tuple[bytes, bytes]]) -> bool:
+def _is_events(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(name == b"content-type" and parse_media_type(value)[0] == "text/event-stream" for name, value in headers)

@@ -50,7 +50,7 @@ def headers_and_body(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
 
 
 def raw_headers_and_body(reply: Reply) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The same, with the headers as bytes."""
+    """The same, with the headers as bytes. The list is the caller's own."""
     status, given, body = reply
     known = _raw_headers.get(given)
     headers = _encode_headers(given) if known is None else [*known]
@@ -110,10 +110,10 @@ def replay_marks(profile: Profile) -> tuple[Headers, Headers]:
 def marked_replay(reply: Reply, profile: Profile, mark: Headers, outcome: Outcome[Any]) -> Reply:
     """A replay, marked as one: by these headers, and in its body if the profile asks for that."""
     status, headers, body = reply
-    reply = new_tuple(Reply, (status, headers + mark, body))
+    marked: Reply = new_tuple(Reply, (status, headers + mark, body))
     if profile.marker == "header":
-        return reply
-    return with_body_marker(reply, profile, replayed=True, first_at=outcome.first_at.isoformat())
+        return marked
+    return with_body_marker(marked, profile, replayed=True, first_at=outcome.first_at.isoformat())
 
 
 def with_body_marker(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | None = None) -> Reply:
