@@ -80,8 +80,10 @@ _LEAVES = frozenset({str, int, bool, type(None)})
 _WORDS = frozenset({Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray})
 # The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
 _EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
-# What every float has as orjson writes it. Strings may have it, too: then they are looked through for nothing.
-_MAYBE_FLOAT = re.compile(rb"[0-9][.eE]")
+# What every float has as orjson writes it: a digit, then one of ".eE". Strings may have it, too: then they are looked
+# through for nothing. Every digit becomes "0" and those three "e", so that one search finds it: half a pattern's time.
+_TO_FLOAT_MARKS = bytes.maketrans(b"123456789.E", b"000000000ee")
+_FLOAT_MARK = b"0e"
 # More than there can be floats in any request.
 _CLOSER = 1 << 60
 _TO_COMMAS = bytes.maketrans(b"[:", b",,")
@@ -140,7 +142,7 @@ def canonical_json(text: bytes) -> bytes:
             written = _dumps(value)
             if written == text or written.translate(None, _BLANKS) == text.translate(None, _BLANKS):
                 # Without a float there is nothing to mend, and nothing to look through.
-                sure = text.isascii() and _MAYBE_FLOAT.search(text) is None
+                sure = text.isascii() and _FLOAT_MARK not in text.translate(_TO_FLOAT_MARKS)
                 return _dumps(value, None, _OPTIONS) if sure else canonical(value)
         except (ValueError, TypeError):  # Not JSON, or not as orjson reads it: the strict reader says why.
             pass

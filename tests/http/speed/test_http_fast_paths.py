@@ -138,6 +138,15 @@ class TestJsonBodies:
         """
         assert form_of(lambda raw: canonical(parse_json(raw)), text) == form_of(canonical_json, text)
 
+    @pytest.mark.fault("a-float-after-a-nine-is-not-seen")
+    @pytest.mark.parametrize("digit", range(10))
+    def test_no_float_is_written_as_orjson_writes_it(self, digit: int) -> None:
+        """
+        Whatever digit is before its point or its exponent: a whole one loses both, as ECMAScript has it.
+        """
+        for text in (b"[%d.0]" % digit, b"[1%de5]" % digit, b"[1%dE5]" % digit):
+            assert canonical_json(text) == canonical([int(float(text[1:-1]))])
+
     def test_the_short_way_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         A body, compact or spaced out, does not come to the strict reader at all; one with a member twice does.

@@ -62,8 +62,8 @@ def receive_body(admitted: AdmittedRequest, body: BodyBuffer, receive: Receive) 
     Receive the whole body from an ASGI server. If it was there in one short piece, as most bodies are, this is it: it
     needs no timer. Otherwise what is returned receives it, within the time that an upload may take.
     """
-    length = admitted.content_length
-    if length is not None:
+    length, most = admitted.content_length, admitted.profile.body_bytes_max
+    if length is not None and length > most:
         body.expect(length)
     work, first = receive(), None
     if type(work) is CoroutineType:
@@ -81,7 +81,7 @@ def receive_body(admitted: AdmittedRequest, body: BodyBuffer, receive: Receive) 
         piece = message.get("body", b"")
         size = len(piece)
         if size <= HEAVY_BYTES and type(piece) is bytes:
-            if size != length:
+            if size > most:
                 body.expect(size)
             return piece
     return _receive_rest(admitted, body, receive, message)

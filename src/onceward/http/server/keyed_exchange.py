@@ -101,7 +101,8 @@ class KeyedExchange(HandlerRun):
                 admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
             )
             if isinstance(found, Outcome):
-                self.body.close()
+                if self.body.on_disk:
+                    self.body.close()
                 return self.admission.response_for_outcome(admitted, found)
             self._ready = found
         if whole is not None:

@@ -114,7 +114,8 @@ class AsyncKeyedExchange(HandlerRun):
                 admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
             )
             if isinstance(found, Outcome):
-                self.body.close()  # of no colour
+                if self.body.on_disk:
+                    self.body.close()  # of no colour
                 return self.admission.response_for_outcome(admitted, found)
             self._ready = found
         if whole is not None:
