@@ -308,6 +308,7 @@ def _asked(
     *,
     headers: list[tuple[bytes, bytes]] | None = None,
     status: int = 201,
+    awaitable: Any = None,
     **changes: Any,
 ) -> tuple[int, bytes]:
     """One keyed request whose body comes in these pieces; after the last of them nothing comes any more."""
@@ -325,10 +326,15 @@ def _asked(
         gate = AsyncGate("memory://", scope="live")
         app = IdempotencyMiddleware(_echo(status), gate=gate, scope="live:acme", **changes)
         given = [(b"idempotency-key", b"k"), *(headers or [(b"content-type", b"text/plain")])]
-        await app({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": given}, receive, send)
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": given}
+        await app(scope, receive if awaitable is None else lambda: awaitable(_next(pieces)), send)
 
     asyncio.run(main())
     return sent[0]["status"], sent[1]["body"]
+
+
+def _next(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "http.request", **pieces.pop(0)}
 
 
 class TestUploads:
@@ -360,6 +366,46 @@ class TestUploads:
 
         assert (status, orjson.loads(body)["code"]) == (408, "upload_timeout")
 
+    @pytest.mark.fault("a-whole-body-has-no-limit")
+    @pytest.mark.parametrize("declared", [[], [(b"content-length", b"5")], [(b"content-length", b"4")]])
+    def test_a_body_that_is_there_has_its_limit(self, declared: list[tuple[bytes, bytes]]) -> None:
+        """
+        Whether or not its length was announced, and if another one was: 413, and nothing has run. It is not even read,
+        or this one would be refused for what is wrong with its JSON.
+        """
+        headers = [(b"content-type", b"application/json"), *declared]
+        status, body = _asked([{"body": b"[1,1.", "more_body": False}], headers=headers, body_bytes_max=4)
+
+        assert (status, orjson.loads(body)["code"]) == (413, "body_too_large")
+
+    def test_a_length_above_the_limit_is_refused_whatever_comes(self) -> None:
+        """
+        What is announced is refused before anything is received.
+        """
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
+
+        assert _asked([{"body": b"1", "more_body": False}], headers=headers, body_bytes_max=4)[0] == 413
+
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_a_server_may_give_any_awaitable(self, waits: bool) -> None:
+        """
+        Not only coroutines: one that is done at once, and one that is done later.
+        """
+
+        class Given:
+            def __init__(self, message: dict[str, Any]) -> None:
+                self.message = message
+
+            def __await__(self) -> Generator[Any, Any, dict[str, Any]]:
+                if waits:
+                    yield
+                return self.message
+
+        pieces = [{"body": b"two ", "more_body": True}, {"body": b"pieces"}]
+
+        assert _asked([{"body": b"whole"}], awaitable=Given) == (201, b"whole")
+        assert _asked(pieces, awaitable=Given) == (201, b"two pieces")
+
     def test_pieces_are_put_together(self) -> None:
         """
         However many there are.
@@ -384,6 +430,16 @@ class TestHeaders:
         status, _ = _asked([{"body": b'{"a":1,"a":1}'}], headers=[*more, *twice])
 
         assert status == (400 if repeated == b"idempotency-key" else 201)
+
+    @pytest.mark.fault("a-header-in-capitals-is-not-seen")
+    @pytest.mark.parametrize("name", [b"Content-Type", b"CONTENT-TYPE", b"content-type"])
+    def test_headers_are_known_in_any_case(self, name: bytes) -> None:
+        """
+        Servers give names in lower case; if one does not, a body is compared all the same by what it says.
+        """
+        status, _ = _asked([{"body": b'{"a":1,"a":1}'}], headers=[(name, b"application/json")])
+
+        assert status == 400
 
     @pytest.mark.parametrize("whole", [True, False], ids=["whole", "in pieces"])
     @pytest.mark.parametrize("encoding", [[], [(b"content-encoding", b"identity")]], ids=["bare", "encoded"])
