@@ -513,6 +513,16 @@ class TestTargets:
 
         assert (before, _admitted(admission).terms.lease) == (Terms().lease, 9_000_000)
 
+    def test_only_requests_with_a_key_make_a_target(self) -> None:
+        """
+        Others pass through: nothing is found out about them, and nothing is remembered.
+        """
+        admission = _admission()
+        passing = IncomingRequest("POST", "/a", b"/a", b"", [(b"content-type", b"application/json")], None)
+
+        assert admission.admit(passing) is None
+        assert admission.routes.targets == {}
+
     @pytest.mark.fault("targets-are-remembered-without-end")
     def test_nobody_fills_the_memory_with_targets(self) -> None:
         """
@@ -523,8 +533,8 @@ class TestTargets:
             _admitted(admission, query=b"%d" % number)
         _admitted(admission, query=b"x" * TARGET_BYTES_REMEMBERED)
 
-        assert len(admission._targets) == TARGETS_REMEMBERED
-        assert max(len(query) for _, _, _, query, _ in admission._targets) < 10
+        assert len(admission.routes.targets) == TARGETS_REMEMBERED
+        assert max(len(query) for _, _, _, query, _ in admission.routes.targets) < 10
 
 
 def _admission(**given: Any) -> RequestAdmission[AsyncGate]:

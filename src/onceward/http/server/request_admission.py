@@ -28,15 +28,14 @@ from onceward.http.server.profile import Profile, profile
 from onceward.http.server.profile_overrides import ProfileOverrides
 from onceward.http.server.published_contract import contract_response, error_page
 from onceward.http.server.request_fingerprint import (
-    BodyComparison,
     RequestFingerprint,
     beginning_of,
     compared_headers,
     comparison_of,
 )
-from onceward.http.server.request_identity import IdentityNames, RequestIdentity, identity_of
+from onceward.http.server.request_identity import RequestIdentity, identity_of
 from onceward.http.server.responses import as_reply, marked_replay
-from onceward.http.server.routes import Route, Routes
+from onceward.http.server.routes import RequestTarget, Route, Routes, TargetKey, Treatment
 from onceward.http.server.unknown_caller import RateLimitedLog, caller_missing
 
 SCOPES_REMEMBERED = 1_024
@@ -118,23 +117,18 @@ class AdmittedRequest(NamedTuple):
     """The headers that its replay is marked with."""
 
 
-TargetKey = tuple[str, str, bytes, bytes, bytes | None]
-"""Method, path, path as it was sent, query and Content-Type."""
-
-
-class RequestTarget(NamedTuple):
-    """What is the same for every request with this method, path, query and Content-Type, whatever its key and body."""
-
-    profile: Profile
-    names: IdentityNames
-    options: dict[str, Any]
-    terms: Terms
-    marks: tuple[Headers, Headers]
-    name: str
-    """What records and logs call its operations."""
-    beginning: bytes
-    """What its fingerprints begin with."""
-    way: BodyComparison
+def _learn_target(routes: Routes, by: Treatment, incoming: IncomingRequest, known: TargetKey | None) -> RequestTarget:
+    """What the target of a keyed request says; it is remembered by `known`, unless that is long."""
+    method, _, sent, query, headers, _ = incoming
+    chosen, route, options, terms, names, marks = by
+    name = f"{method} {route or _shown(sent)}"[:200]
+    beginning, way = beginning_of(method, sent, query), comparison_of(headers, chosen)
+    target = RequestTarget(chosen, names, options, terms, marks, name, beginning, way)
+    if known is not None and sum([len(part or b"") for part in known]) <= TARGET_BYTES_REMEMBERED:
+        if len(routes.targets) >= TARGETS_REMEMBERED:
+            routes.targets.clear()
+        routes.targets[known] = target
+    return target
 
 
 class RequestAdmission(Generic[G]):
@@ -171,7 +165,6 @@ class RequestAdmission(Generic[G]):
         self.well_known = well_known
         self._publish()
         self._gates: OrderedDict[str, G] = OrderedDict()
-        self._targets: dict[TargetKey, RequestTarget] = {}
         self._rate_limited_log = RateLimitedLog(log, gate.environment.monotonic)
 
     def _publish(self) -> None:
@@ -187,7 +180,6 @@ class RequestAdmission(Generic[G]):
         decorated: list[Route] = decorated_routes(known, frozenset(self._base.methods))
         if decorated:
             self.routes = Routes(self._base, [*decorated, *self._given], self._gate.agreed)
-            self._targets.clear()
             self._publish()
         for route, meant in unmatched_routes(self._given, known):
             log.warning(unmatched_warning(route, meant))
@@ -205,48 +197,29 @@ class RequestAdmission(Generic[G]):
             return self._published(path.removeprefix(self.well_known), self.well_known)
         by_name = dict(headers) if by_name is None else by_name
         single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless something is repeated.
-        if single is None or b"content-encoding" in single:
-            target = self._find_target(incoming)
-        else:
+        routes, known, target = self.routes, None, None
+        if single is not None and b"content-encoding" not in single:
             known = (method, path, sent, query, single.get(b"content-type"))
-            target = self._targets.get(known)
-            if target is None:
-                target = self._learn_target(incoming, known)
-        if target is None:
+            target = routes.targets.get(known)
+        treatment = target or routes.find(method, path)
+        if treatment is None:
             return None
-        chosen, names, options, terms, marks, name, beginning, way = target
+        chosen = treatment.profile
         try:
-            identity = identity_of(headers, chosen, single, names)
+            identity = identity_of(headers, chosen, single, treatment.names)
         except OncewardError as error:
             return self.refuse(error, chosen)
         if identity is None or (inside is not None and isinstance(inside, Operation)):
             return None
+        if not isinstance(treatment, RequestTarget):
+            treatment = _learn_target(routes, treatment, incoming, known)
+        _, _, options, terms, marks, name, beginning, way = treatment
         if chosen.fingerprint_headers:
             beginning += compared_headers(headers, chosen)
         length = incoming.content_length if single is None else _as_length(single.get(b"content-length"))
         fingerprint, mark = RequestFingerprint(beginning, way), marks[identity.plan is not None]
         admitted = (incoming, identity, chosen, name, options, terms, fingerprint, length, mark)
         return new_tuple(AdmittedRequest, admitted)  # type: ignore[no-any-return]
-
-    def _find_target(self, incoming: IncomingRequest) -> RequestTarget | None:
-        """What method, path, query and Content-Type say about a request; None: it passes through."""
-        method, path, sent, query, headers, _ = incoming
-        treatment = self.routes.find(method, path)
-        if treatment is None:
-            return None
-        chosen, route, options, terms, names, marks = treatment
-        name = f"{method} {route or _shown(sent)}"[:200]
-        beginning, way = beginning_of(method, sent, query), comparison_of(headers, chosen)
-        return RequestTarget(chosen, names, options, terms, marks, name, beginning, way)
-
-    def _learn_target(self, incoming: IncomingRequest, known: TargetKey) -> RequestTarget | None:
-        """The same of a request whose headers occur once, and whose body is not encoded: it is remembered by those."""
-        found = self._find_target(incoming)
-        if found is not None and sum([len(part or b"") for part in known]) <= TARGET_BYTES_REMEMBERED:
-            if len(self._targets) >= TARGETS_REMEMBERED:
-                self._targets.clear()
-            self._targets[known] = found
-        return found
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":

@@ -18,6 +18,7 @@ A body is fed piece by piece as it arrives. At most `memory_bytes_max` of it is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
@@ -33,6 +34,9 @@ FIELDS_MAX = 10_000
 """Fields of a form that are sorted by name; one with more goes by its bytes."""
 BOUNDARY_CHARACTERS_MAX = 256
 """Of multipart/form-data. RFC 2046 allows 70; a body with a longer one than this goes by its bytes."""
+COMPARISONS_REMEMBERED = 256
+HEADER_BYTES_REMEMBERED = 256
+"""Clients send the same few Content-Types over and over; long ones are not worth the memory."""
 
 
 class BodyHasher(Protocol):
@@ -127,7 +131,9 @@ def comparison_of(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyC
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
     kinds = tuple([value for name, value in headers if name == b"content-type"])
     encodings = tuple([value for name, value in headers if name == b"content-encoding"])
-    return _comparison_of(kinds, encodings, profile.fingerprint, profile.memory_bytes_max)
+    short = sum(map(len, kinds + encodings)) <= HEADER_BYTES_REMEMBERED
+    compared = _remembered_comparison_of if short else _comparison_of
+    return compared(kinds, encodings, profile.fingerprint, profile.memory_bytes_max)
 
 
 class BodyComparison(NamedTuple):
@@ -168,6 +174,9 @@ def _comparison_of(
         if kind == "multipart/form-data" and boundary and len(boundary) <= BOUNDARY_CHARACTERS_MAX:
             return BodyComparison(label, held_max, whole, boundary=boundary)
     return BodyComparison(label, held_max)
+
+
+_remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_comparison_of)
 
 
 def _digest_form(way: BodyComparison, form_of: CanonicalForm, body: bytes) -> bytes:

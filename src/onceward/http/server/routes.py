@@ -20,6 +20,7 @@ from onceward._core.terms import Terms
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.profile import Profile, profile
 from onceward.http.server.profile_overrides import ProfileOverrides, RouteOverrides
+from onceward.http.server.request_fingerprint import BodyComparison
 from onceward.http.server.request_identity import IdentityNames, identity_names
 from onceward.http.server.responses import replay_marks
 
@@ -72,11 +73,32 @@ class Treatment(NamedTuple):
     """The headers that a replay is marked with: of a key, and of a step."""
 
 
+TargetKey = tuple[str, str, bytes, bytes, bytes | None]
+"""Method, path, path as it was sent, query and Content-Type."""
+
+
+class RequestTarget(NamedTuple):
+    """What is the same for every request with this method, path, query and Content-Type, whatever its key and body."""
+
+    profile: Profile
+    names: IdentityNames
+    options: dict[str, Any]
+    terms: Terms
+    marks: tuple[Headers, Headers]
+    name: str
+    """What records and logs call its operations."""
+    beginning: bytes
+    """What its fingerprints begin with."""
+    way: BodyComparison
+
+
 class Routes:
     """The default profile of an app, and its routes."""
 
     def __init__(self, base: Profile, routes: Iterable[Route], agreed: Callable[..., Terms]) -> None:
         self._agreed = agreed
+        self.targets: dict[TargetKey, RequestTarget] = {}
+        """What these routes have come to; other routes begin with an empty table."""
         self.default = self._treatment(base, None)
         self._routes = [
             (route, None if route.skip else self._treatment(profile(base, **_changes(route)), route.path))
