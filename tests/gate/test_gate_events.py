@@ -193,6 +193,23 @@ def test_a_listener_that_stopped_is_told_nothing_more(world: Any) -> None:
     assert happenings(events) == ["claimed", "settled"]
 
 
+@pytest.mark.fault("a-listener-that-stops-keeps-another-from-being-told")
+def test_a_listener_that_stops_while_it_is_told_keeps_nobody_from_being_told(world: Any) -> None:
+    """
+    Whoever listened when something happened is told of it.
+    """
+    gate, events = world.gate(), []
+
+    def once(event: Event) -> None:
+        stop()
+
+    stop = gate.gate.listen(once)
+    gate.gate.listen(events.append)
+    gate.run("charge:1", world.Effect())
+
+    assert happenings(events) == ["claimed", "settled"]
+
+
 def test_a_listener_that_raises_changes_nothing(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     """
     It is logged; the operation and the other listeners go on.

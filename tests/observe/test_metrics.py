@@ -162,6 +162,19 @@ class TestBounds:
         assert metrics.value("onceward_operations_total", operation=OTHER, outcome="replayed") == 99_900
         assert metrics.value("onceward_names_folded_total", label="operation") == 99_900
 
+    @pytest.mark.fault("a-folded-name-is-counted-once")
+    def test_a_name_past_the_limit_is_counted_as_folded_each_time(self, still: StillEnvironment) -> None:
+        """
+        Even if it is the name under which others are counted; and one that came before the limit never is.
+        """
+        metrics = Metrics(names_max=1, environment=still)
+        for name in ("pay", "mail", "mail", "pay", OTHER, OTHER):
+            metrics(event(EventType.REPLAYED, name))
+
+        assert metrics.value("onceward_names_folded_total", label="operation") == 4
+        assert metrics.value("onceward_operations_total", operation="pay", outcome="replayed") == 2
+        assert metrics.value("onceward_operations_total", operation=OTHER, outcome="replayed") == 4
+
     def test_neither_key_nor_digest_nor_scope_is_shown(self, metrics: Metrics) -> None:
         """
         "never keys or digests; scopes only if that is asked for"

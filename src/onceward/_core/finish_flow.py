@@ -224,5 +224,5 @@ def emit_event(request: OperationRequest, happening: EventType, about: Record, d
 
 def event_about(happening: EventType, about: Record, detail: str = "") -> Event:
     """What listeners are told of a record."""
-    digest = digest_of(about.id)
-    return Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail)
+    told = (happening, digest_of(about.id), about.scope, about.operation, about.attempt, about.fence, detail, None)
+    return new_tuple(Event, told)  # type: ignore[no-any-return]

@@ -21,6 +21,7 @@ SCOPE_CHARACTERS_MAX = 255
 ENVIRONMENTS = ("live", "test")
 # Hex digits shown in logs and errors: 48 bits, enough to find one record among millions.
 DIGEST_CHARACTERS = 12
+_DIGEST_BYTES = DIGEST_CHARACTERS // 2
 
 _DOMAIN = b"onceward/1"
 # Callers use few (kind, scope) pairs and many keys; a tenant each is what the limit is for.
@@ -104,7 +105,7 @@ def kind_family(kind: str) -> bytes:
 
 def digest_of(identity: bytes) -> str:
     """What logs and errors show in place of a key: the first 12 hex digits of the record's id."""
-    return identity[: DIGEST_CHARACTERS // 2].hex()
+    return identity[:_DIGEST_BYTES].hex()
 
 
 def key_digest(key: str) -> str:

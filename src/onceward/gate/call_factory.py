@@ -138,8 +138,11 @@ class CallFactory:
 
     def tell(self, event: Event) -> None:
         """Hand an event to every listener: this gate's own, and those of the whole process. None is told twice."""
-        own = tuple(self._listeners)
-        hand_to((*own, *(one for one in EVENT_STREAM.listeners if one not in own)), event)
+        told = tuple(self._listeners)  # As they are now: one may stop, or begin to listen, while it is told.
+        everywhere = EVENT_STREAM.listeners
+        if everywhere:
+            told += tuple(one for one in everywhere if one not in told)
+        hand_to(told, event)
 
     @property
     def is_heard(self) -> bool:
@@ -261,7 +264,8 @@ class CallFactory:
         if seen is None or not replays(seen, fingerprint):
             return None
         if self._listeners or EVENT_STREAM.listeners:
-            self.tell(Event(EventType.REPLAYED, digest_of(id), self.scope, operation, seen.attempt, seen.fence))
+            about = (EventType.REPLAYED, digest_of(id), self.scope, operation, seen.attempt, seen.fence, "", None)
+            self.tell(new_tuple(Event, about))
         try:
             return outcome_of(seen, restore)
         except OncewardError as error:

@@ -65,6 +65,8 @@ class EventMeter(ABC):
         self._scopes = scopes
         self._environment = environment
         self._known: dict[str, set[str]] = {}
+        self._operations: dict[str, str] = {}
+        """By an operation's name, what it counts as, once it is told apart."""
         self._open: OrderedDict[Claim, tuple[str, float]] = OrderedDict()
         self._guard = threading.RLock()  # Reentrant: garbage may be collected in here, and what ends then tells of it.
         self._waiting: ContextVar[tuple[str, float] | None] = ContextVar("onceward_waiting", default=None)
@@ -93,7 +95,8 @@ class EventMeter(ABC):
     # --- operations ---
 
     def _claimed(self, event: Event) -> None:
-        self._end_wait(event)
+        if self._waiting.get() is not None:
+            self._end_wait(event)
         if event.amount is not None:
             return  # Atomic mode: it is over already, and its end follows.
         name, now = self._operation(event), self._environment.monotonic()
@@ -114,11 +117,13 @@ class EventMeter(ABC):
             self._observe(catalogue.DURATION, (name,), took)
 
     def _replayed(self, event: Event) -> None:
-        self._end_wait(event)
+        if self._waiting.get() is not None:
+            self._end_wait(event)
         self._add(catalogue.OPERATIONS, (self._operation(event), "replayed"))
 
     def _refused(self, event: Event) -> None:
-        self._end_wait(event)
+        if self._waiting.get() is not None:
+            self._end_wait(event)
         name = self._operation(event)
         self._add(catalogue.OPERATIONS, (name, "refused"))
         self._add(catalogue.REFUSALS, (name, self._value("reason", event.detail)))
@@ -189,8 +194,16 @@ class EventMeter(ABC):
         self._add(catalogue.IN_FLIGHT, (name,), -1.0)
 
     def _operation(self, event: Event) -> str:
+        known = self._operations.get(event.operation)
+        if known is not None:
+            return known
         name = event.operation or UNNAMED
-        return self._value("operation", f"{event.scope}/{name}" if self._scopes else name)
+        if self._scopes:
+            return self._value("operation", f"{event.scope}/{name}")
+        label = self._value("operation", name)
+        if name in self._known["operation"]:  # One that was folded is counted as such each time.
+            self._operations[event.operation] = label
+        return label
 
     def _value(self, label: str, text: str) -> str:
         """A label's value, or `_other` if there are too many of it."""

@@ -106,7 +106,11 @@ class Metrics(EventMeter):
         self._numbers[series] = self._numbers.get(series, 0.0) + amount
 
     def _observe(self, metric: Metric, values: tuple[str, ...], seconds: float) -> None:
-        self._histograms.setdefault((metric, values), _Histogram()).observe(seconds)
+        series = (metric, values)
+        histogram = self._histograms.get(series)
+        if histogram is None:
+            histogram = self._histograms[series] = _Histogram()
+        histogram.observe(seconds)
 
     def _set(self, metric: Metric, values: tuple[str, ...], value: float) -> None:
         self._numbers[metric, values] = value
