@@ -1,8 +1,9 @@
 """
-What listening costs: the gate on SQLite with a listener or a journal registered, by CPU time.
+What listening costs: the gate on SQLite with a listener, `Metrics` or a journal registered, by CPU time.
 
-A listener may cost 15 % more. So may a journal, but it writes a row for each attempt into a table with four indexes,
-and the row alone may cost as much: the same rows by hand are its limit, and then it may cost a ninth more than that.
+A listener that only counts may cost 15 % more, and so may `Metrics`. So may a journal, but it writes a row for each
+attempt into a table with four indexes, and the row alone may cost as much: the same rows by hand are its limit, and
+then it may cost a ninth more than that.
 """
 
 from __future__ import annotations

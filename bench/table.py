@@ -138,14 +138,17 @@ ROWS = (
             ("a listener", "ours-listening", "fresh, 1 caller", "fresh_seq"),
             ("a listener", "ours-listening", "replay, 1 caller", "replay_seq"),
             ("a listener", "ours-listening", "fresh, 50 tasks", "fresh_task"),
+            ("Metrics", "ours-metrics", "fresh, 1 caller", "fresh_seq"),
+            ("Metrics", "ours-metrics", "replay, 1 caller", "replay_seq"),
+            ("Metrics", "ours-metrics", "fresh, 50 tasks", "fresh_task"),
             ("a journal", "ours-journal", "fresh, 50 tasks", "fresh_task"),
         )
     ),
 )
 NOTES = (
     "Speed against the reference of the same round, the median of the rounds (least-greatest); more is better. CPU: "
-    "the same by CPU time per operation (on a server: of the client's process). Rows of a listener and of a journal "
-    "are CPU time against the same without it; less is better.",
+    "the same by CPU time per operation (on a server: of the client's process). Rows of a listener, of metrics and of "
+    "a journal are CPU time against the same without it; less is better.",
     "The limit is the best raw way in the same run. Raw compares no fingerprint: a replay of ours checks that the "
     "request is the same, and the reference does not.",
     "Within 5 % of the best peer is level. Where an aim lies above 0.9 of its limit, 0.9 of the limit is the aim.",

@@ -78,6 +78,7 @@ REDIS = {
 METRICS = {
     "ours": Known("onceward, nobody listens", "bench.adapters.ours:durable"),
     "ours-listening": Known("onceward, a listener counts events", "bench.adapters.ours:listening"),
+    "ours-metrics": Known("onceward, Metrics listens", "bench.adapters.ours:metered"),
     "ours-journal": Known("onceward, a journal behind the work", "bench.adapters.ours:journaled", AWAITING),
     "hand-journal": Known("onceward, the same rows by hand", "bench.adapters.hand_journal:journaled", AWAITING),
 }

@@ -11,6 +11,7 @@ from bench.work import Request, Result, Work
 from onceward import AsyncGate, Gate
 from onceward._core.events import Event
 from onceward.journal import AsyncJournal
+from onceward.observe import Metrics
 
 
 class Ours:
@@ -69,13 +70,18 @@ def server(folder: Path, work: Work, url: str) -> Ours:
 
 
 def listening(folder: Path, work: Work) -> Ours:
-    """With a listener that counts events by their type, as one that feeds metrics does."""
+    """With a listener that counts events by their type, and nothing else."""
     seen: Counter[str] = Counter()
 
     def note(event: Event) -> None:
         seen[event.type] += 1
 
     return Ours(work, *_files(folder), listeners=[note])
+
+
+def metered(folder: Path, work: Work) -> Ours:
+    """With the metrics that this project has, as `onceward.observe` shows them."""
+    return Ours(work, *_files(folder), listeners=[Metrics()])
 
 
 def journaled(folder: Path, work: Work) -> Ours:

@@ -76,15 +76,21 @@ def test_a_short_run_prints_ratios_and_aims(tmp_path: Path) -> None:
     assert {"before", "during"} == set(found["load"])
 
 
-@pytest.mark.parametrize("name", ["raw", "raw-group", "ours"])
-def test_every_shape_of_slice_runs(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        *(("SQLITE", name) for name in ("raw", "raw-group", "ours")),
+        *(("METRICS", name) for name in ("ours-listening", "ours-metrics", "ours-journal", "hand-journal")),
+    ],
+)
+def test_every_shape_of_slice_runs(group: str, name: str, tmp_path: Path) -> None:
     """
     In a process of its own, each shape does something, and its effects add up (the worker refuses them otherwise).
     """
-    from bench.adapters import SQLITE
+    from bench import adapters
     from bench.interleave import Worker
 
-    known = SQLITE[name]
+    known = getattr(adapters, group)[name]
     files = "separate" if known.separate else "shared"
     worker = Worker(name, sys.executable, "bench.slices:Slices", tmp_path, known.place, files)
     try:
