@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -13,8 +14,15 @@ from typing import Any
 
 import pytest
 from service_support import INSERT, Served
+from starlette.requests import Request
+from starlette.responses import Response
 
+from onceward.journal.views import CallFilter
+from onceward.service.access import Caller, Role
+from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
 from onceward.service.settings import Settings, store_url_of
+
+CALLER = Caller("tok1", "tok1", "acme", "test", Role.ADMIN, None, prepaid=False, scope_by="tenant")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,39 @@ def until_ended(served: Served, key: str, attempts: int) -> list[dict[str, Any]]
         found = [one for one in journal(served, digest=digest) if one["outcome"] is not None]
         if len(found) >= attempts:
             return found[::-1]
+
+
+@pytest.mark.fault("service-journal-what-is-under-way-is-not-noted")
+@pytest.mark.fault("service-journal-notes-a-call-twice")
+def test_a_call_is_one_note_and_one_under_way_is_in_the_journal(tmp_path: Path) -> None:
+    """
+    A call that ends before the journal is written is noted once; one that is still under way is there without an end.
+    """
+
+    async def observed() -> tuple[int, list[str | None], list[str | None]]:
+        async with open_service_journal(f"sqlite:///{tmp_path}/agent.db") as journal:
+            observer, put = JournalObserver(journal), journal.put
+            notes: list[Any] = []
+
+            def counted(some: list[Any]) -> None:
+                notes.extend(some)
+                put(some)
+
+            journal.put = counted  # type: ignore[method-assign]
+            first, second = (observer.begun(CALLER, _request(path)) for path in ("/v1/one", "/v1/two"))
+            first(Response(status_code=200), None)
+            await journal.flush()
+            before = await journal.find(CallFilter(None, oldest_first=True))
+            second(Response(status_code=200), None)
+            await journal.flush()
+            after = await journal.find(CallFilter(None, oldest_first=True))
+        return len(notes), [one.outcome for one in before], [one.outcome for one in after]
+
+    assert asyncio.run(observed()) == (2, ["executed", None], ["executed", "executed"])
+
+
+def _request(path: str) -> Request:
+    return Request({"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""})
 
 
 @pytest.mark.requirement("B43")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -51,6 +52,10 @@ class JournalBase:
         """Notes that could not be written."""
         return self._write_failures.missed
 
+    def ask_for_more(self, source: Callable[[], list[JournalNote]]) -> None:
+        """Ask `source` for notes before each writing behind the work: beginnings of what is still under way."""
+        self._batches.ask_for_more(source)
+
     def _write_now(self, notes: list[JournalNote]) -> bool:
         return self._tables.run(self._writing(notes))
 
@@ -60,7 +65,7 @@ class JournalBase:
     def _listening(self, listener: GateListener) -> GateListener:
         """A listener, asked for what is under way if its notes are written behind the work."""
         if listener.behind:
-            self._batches.ask_for_more(listener.begun_meanwhile)
+            self.ask_for_more(listener.begun_meanwhile)
         return listener
 
     def _run_of(self, id: str, input_ref: str | None) -> NoteSubject:

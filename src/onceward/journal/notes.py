@@ -157,6 +157,9 @@ class NoteSubject:
         return Note(text, {**self._values, "status": how, "error": truncated(why), "elapsed": elapsed}, at)
 
 
+_IDS = 1 << 40
+
+
 class CallSubject:
     """An attempt: makes its two notes."""
 
@@ -165,8 +168,8 @@ class CallSubject:
     def __init__(self, environment: Environment, what: CallDetails) -> None:
         self._environment = environment
         self._what = what
-        self.about = f"{environment.wall_us():014x}{environment.random(5).hex()}"
-        """Its id."""
+        self.about = f"{environment.wall_us():014x}{int(environment.chance() * _IDS):010x}"
+        """Its id: no secret, and only within a microsecond does chance tell two apart."""
         self.began = environment.monotonic()
         self.noted = False
         """Whether somebody has made the note of its beginning."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError
 from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
-from onceward.journal.notes import CallDetails, CallSubject
+from onceward.journal.notes import CallDetails, CallSubject, JournalNote
 from onceward.protocol import headers
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
@@ -35,11 +35,18 @@ def open_service_journal(url: str) -> AsyncJournal:
 
 
 class JournalObserver:
-    """A `CallObserver` that notes every call which may change something."""
+    """
+    A `CallObserver` that notes every call which may change something.
+
+    Only ends are handed to the journal. Whoever writes it asks, before each writing, for the beginnings of what is
+    still under way: most calls have ended by then, and need one row.
+    """
 
     def __init__(self, journal: AsyncJournal, environment: Environment = REAL) -> None:
         self._journal = journal
         self._environment = environment
+        self._open: dict[str, CallSubject] = {}
+        journal.ask_for_more(self._begun_meanwhile)
 
     def begun(self, caller: Caller, request: Request) -> OnCallEnded:
         """A call begins."""
@@ -56,14 +63,21 @@ class JournalObserver:
             digest=_digest(head, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
         subject = CallSubject(self._environment, what)
-        self._journal.put([subject.begun()])
+        if not self._open:
+            self._journal.put([])  # So that somebody writes, whether or not any call ends.
+        self._open[subject.about] = subject
 
         def ended(response: Response | None, refused: OncewardError | None) -> None:
             how = call_outcome(response, refused)
             detail = refused.code if refused is not None else str(response.status_code) if response else None
             self._journal.put([subject.ended(how.value, detail)])
+            self._open.pop(subject.about, None)
 
         return ended
+
+    def _begun_meanwhile(self) -> list[JournalNote]:
+        """The beginnings of what is under way, each once. Called by whoever writes, in a thread of its own."""
+        return [one.begun() for one in tuple(self._open.values()) if not one.noted]
 
 
 def _unnoted(response: Response | None, refused: OncewardError | None) -> None:
