@@ -23,7 +23,6 @@ CASES = {
 }
 AIMS = [
     Aim("alone", "ours", 0.3, "deltas one by one, of the two-table transaction by hand"),
-    Aim("batches", "ours", 0.1, "deltas in batches, of the same by hand"),
     Aim("derive", "ours-checkpoint", 0.8, "balances of a million deltas before a checkpoint, of those of a hundred"),
 ]
 FILL_SECONDS = 600.0

@@ -7,7 +7,6 @@ from typing import Any
 
 from bench import servers
 from bench.comparing import OwnField, compare_own
-from bench.report import Aim
 from bench.settings import Settings
 
 SECONDS = 0.5
@@ -20,16 +19,12 @@ LABELS = {
 }
 CASE = "deliver"
 TITLE = "messages delivered to a receiver on this machine (the bare loop = 1)"
-AIMS = [
-    Aim(CASE, "sqlite", 0.3, "messages relayed from SQLite, of a bare client's loop"),
-    Aim(CASE, "postgres", 0.3, "messages relayed from PostgreSQL, of a bare client's loop"),
-]
 
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print."""
     print(f"\n## relay: deliveries to a local receiver, eight at a time; slices of {SECONDS} s")
-    field = OwnField("bench.relay_slices:RelaySlices", LABELS, {CASE: TITLE}, {CASE: ("bare", list(LABELS))}, AIMS)
+    field = OwnField("bench.relay_slices:RelaySlices", LABELS, {CASE: TITLE}, {CASE: ("bare", list(LABELS))}, ())
     with servers.postgres(folder / "server") as server:
         where = {"postgres": server.address("relay")}
         return compare_own(field, settings, folder, SECONDS, where.get)

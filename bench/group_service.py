@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.comparing import OwnField, compare_own
-from bench.report import Aim
 from bench.settings import Settings
 
 SECONDS = 0.5
@@ -24,10 +23,6 @@ CASES = {
     "read": "reads without a key, one row",
 }
 KEYED = ("write", "replay")
-AIMS = [
-    Aim("write", "ours", 0.25, "keyed SQL writes through the service, of the bare application's writes"),
-    Aim("replay", "ours", 0.8, "replays through the service, of the bare application's writes"),
-]
 
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -36,5 +31,5 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
         f"\n## service: `onceward serve` as it comes, 32 connections, SQLite (synchronous FULL); slices of {SECONDS} s"
     )
     cases = {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES}
-    field = OwnField("bench.service_slices:ServiceSlices", LABELS, CASES, cases, AIMS)
+    field = OwnField("bench.service_slices:ServiceSlices", LABELS, CASES, cases, ())
     return compare_own(field, settings, folder, SECONDS)

@@ -80,6 +80,8 @@ def _http(store: str, case: str, aim: float) -> Row:
 _TWO_WRITES, _GROUP, _EVERYSEC = "two durable writes", "group commit thread", "redis/everysec"
 _CLAIM, _POOL = "claim-or-get + settle", "asyncpg pool of 20"
 _INSERT = "a bare INSERT, autocommit, no key"
+_BARE_CPU = "CPU time of a bare application's durable write"
+_KEPT = ("bare-kept",)
 ROWS = (
     _row("SQLite FULL fresh, 1 caller", _TWO_WRITES, "sqlite", "fresh_seq", 0.95, _SQLITE),
     _row("SQLite replay, 1 caller", "SELECT + json.loads, no fingerprint", "sqlite", "replay_seq", 0.6, _SQLITE),
@@ -123,6 +125,14 @@ ROWS = (
             ("replay, 32 callers", "replay_many", 1.0, ()),
         )
     ),
+    Row("the service, keyed write", _BARE_CPU, ("service",), "write", 1.5, limits=(), more_cpu=True),
+    Row("the service, replay", _BARE_CPU, ("service",), "replay", 1.7, limits=(), more_cpu=True),
+    Row("the service, read of one row", "the same by a bare application", ("service",), "read", 0.5, limits=()),
+    Row("the ledger, a hundred deltas a transaction", "two tables by hand", ("ledger",), "batches", 0.1, limits=()),
+    *(
+        Row(f"the relay, {store}", "http.client, a connection each", ("relay",), "deliver", aim, (), _KEPT, name)
+        for store, name, aim in (("SQLite", "sqlite", 0.52), ("PostgreSQL", "postgres", 0.64))
+    ),
     *(
         Row(
             f"{what}, SQLite {case}",
@@ -148,7 +158,8 @@ ROWS = (
 NOTES = (
     "Speed against the reference of the same round, the median of the rounds (least-greatest); more is better. CPU: "
     "the same by CPU time per operation (on a server: of the client's process). Rows of a listener, of metrics and of "
-    "a journal are CPU time against the same without it; less is better.",
+    "a journal are CPU time against the same without it, and those of the service's writes and replays CPU time of "
+    "server and workers against a bare application's; less is better.",
     "The limit is the best raw way in the same run. Raw compares no fingerprint: a replay of ours checks that the "
     "request is the same, and the reference does not.",
     "Within 5 % of the best peer is level. Where an aim lies above 0.9 of its limit, 0.9 of the limit is the aim.",

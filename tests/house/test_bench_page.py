@@ -116,13 +116,63 @@ def test_listening_is_judged_by_cpu_time() -> None:
     """
     from bench.table import ROWS, judge
 
-    row = next(row for row in ROWS if row.more_cpu)
+    row = next(row for row in ROWS if row.more_cpu and row.group == ("metrics",))
 
     def measured(cpu: float) -> dict[str, Any]:
         one = {row.ours: {"ratio": 0.1, "least": 0.1, "greatest": 0.1, "cpu": cpu}}
         return {"metrics": {"tables": {row.measured: {"reference": "ours", "measured": one}}}}
 
     assert (judge(row, measured(0.9)).met, judge(row, measured(0.8)).met) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("case", "measured", "met"),
+    [
+        ("the service, keyed write", {"ratio": 0.1, "cpu": 0.7}, True),  # By CPU time of server and workers.
+        ("the service, keyed write", {"ratio": 2.0, "cpu": 0.6}, False),
+        ("the service, replay", {"ratio": 0.1, "cpu": 0.6}, True),
+        ("the service, replay", {"ratio": 2.0, "cpu": 0.58}, False),
+        ("the service, read of one row", {"ratio": 0.5, "cpu": 0.1}, True),  # By speed.
+        ("the service, read of one row", {"ratio": 0.49, "cpu": 1.0}, False),
+        ("the ledger, a hundred deltas a transaction", {"ratio": 0.1, "cpu": 0.1}, True),
+        ("the ledger, a hundred deltas a transaction", {"ratio": 0.08, "cpu": 0.1}, False),
+        ("the relay, SQLite", {"ratio": 0.52, "cpu": 0.1}, True),
+        ("the relay, PostgreSQL", {"ratio": 0.6, "cpu": 1.0}, False),
+    ],
+)
+def test_service_ledger_and_relay_are_judged_in_the_table(case: str, measured: dict[str, float], met: bool) -> None:
+    """
+    Against what version 0.1.0 took in the same groups: half of the CPU time, or twice the speed; a read has half of a
+    bare application's speed.
+    """
+    from bench.table import ROWS, judge
+
+    [row] = [row for row in ROWS if row.case == case]
+    one = {"least": 0.1, "greatest": 2.0, **measured}
+    table = {row.measured: {"reference": "bare", "measured": {row.ours: one}}}
+
+    assert judge(row, {row.group[0]: {"tables": table}}).met is met
+
+
+@pytest.mark.parametrize("group", ["service", "ledger", "relay", "metrics"])
+def test_a_row_names_what_its_group_measures(group: str) -> None:
+    """
+    Its case and its adapter are those of the group: a row that nothing is measured for would never be judged.
+    """
+    from bench import adapters, group_ledger, group_metrics, group_relay, group_service
+    from bench.table import ROWS
+
+    measured = {
+        "service": (group_service.CASES, group_service.LABELS),
+        "ledger": (group_ledger.CASES, group_ledger.EMITS),
+        "relay": ([group_relay.CASE], group_relay.LABELS),
+        "metrics": (group_metrics.TITLES, adapters.METRICS),
+    }
+    cases, names = measured[group]
+    rows = [row for row in ROWS if row.group == (group,)]
+
+    assert rows
+    assert [row.case for row in rows if row.measured not in cases or {row.ours, *row.limits} - set(names)] == []
 
 
 def test_a_partial_run_replaces_its_own_groups_only(tmp_path: Path) -> None:
