@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -162,7 +162,7 @@ def test_a_row_names_what_its_group_measures(group: str) -> None:
     from bench import adapters, group_ledger, group_metrics, group_relay, group_service
     from bench.table import ROWS
 
-    measured = {
+    measured: dict[str, tuple[Iterable[str], Iterable[str]]] = {
         "service": (group_service.CASES, group_service.LABELS),
         "ledger": (group_ledger.CASES, group_ledger.EMITS),
         "relay": ([group_relay.CASE], group_relay.LABELS),
