@@ -23,6 +23,7 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from onceward._core.display_text import json_kind
+from onceward._core.json_text import encode_with
 from onceward.protocol.errors import SqlError, SqlKind
 
 Value: TypeAlias = int | float | str | dict[str, str] | None
@@ -35,7 +36,7 @@ INTEGER_MIN = -(2**63)
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 
-json_text = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
+json_text = encode_with(JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")))
 """The compact JSON text of a plain value."""
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TextIO
 
+from onceward._core.json_text import encode_with
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL, Environment
 
@@ -85,6 +86,9 @@ class _CallRecord(logging.LogRecord):
         self.relativeCreated = 0.0
 
 
+_json_text = encode_with(json.JSONEncoder(check_circular=False))
+
+
 class JsonLinesFormatter(logging.Formatter):
     """A record as one line of JSON."""
 
@@ -98,7 +102,7 @@ class JsonLinesFormatter(logging.Formatter):
         line: dict[str, Any] = {"at": record.created, "level": record.levelname.lower(), "logger": record.name, **found}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        return _json_text(line)
 
 
 @dataclass(slots=True)
@@ -125,6 +129,8 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         self._rate = rate
         self._environment = environment
         self._kinds: dict[str, _Kind] = {}
+        self._calls: dict[int, _Kind] = {}
+        """The same, of calls by their status."""
         self._told_at = environment.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -158,6 +164,9 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
 
     def _kind_of(self, record: logging.LogRecord, now: float) -> _Kind:
         status = record.args.get("status") if isinstance(record.args, dict) and record.name == log.name else None
+        known = None if status is None else self._calls.get(status)
+        if known is not None:
+            return known
         what = f"calls with status {status}" if status is not None else f"{record.levelname}: {record.msg}"
         name = f"{record.name}, {what[:200]}"
         found = self._kinds.get(name)
@@ -166,6 +175,8 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
                 name = "others"
             rate = self._rate * (FAVOUR if status is not None and status < 400 else 1)
             found = self._kinds.setdefault(name, _Kind(name, rate, rate * BURST_SECONDS, now))
+        if status is not None and name != "others":
+            self._calls[status] = found
         return found
 
     def _tell(self, kind: _Kind) -> None:
@@ -181,7 +192,7 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         try:
             line = self.format(record) + self.terminator
             self.stream.write(line)
-            self.flush()
+            self.stream.flush()  # Whoever writes has the handler's lock already.
         except RecursionError:
             raise
         except Exception:

@@ -51,9 +51,12 @@ def identity_of(
     names = names or identity_names(profile)
     if single is not None:
         key, plan, step = names
-        if key in single and plan not in single and step not in single:
-            found = (_read(single[key], profile.key_header, profile), None)
-            return new_tuple(RequestIdentity, found)  # type: ignore[no-any-return]
+        if plan not in single and step not in single:
+            if key in single:
+                found = (_read(single[key], profile.key_header, profile), None)
+                return new_tuple(RequestIdentity, found)  # type: ignore[no-any-return]
+            if not profile.require_key:
+                return None
     return _identity_from([pair for pair in headers if pair[0] in names], profile)
 
 
