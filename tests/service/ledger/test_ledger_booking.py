@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from onceward import InFlight, KeyMissing, KeyReused, OncewardError
 from onceward.errors import KeyInvalid, RequestInvalid
 from onceward.protocol.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, ReferenceReused
 from onceward.runtime import failpoints
+from onceward.service.ledger import Ledger, ledger_entries
 from onceward.service.ledger.hash_chain import LedgerEntry
 
 pytestmark = pytest.mark.dose(1, of=("kind", "colour", "ledger"))
@@ -150,6 +154,22 @@ def test_a_batch_of_any_size_is_one_chain_in_its_order(ledger: Any, world: World
     assert [(one["referenceId"], one["seq"]) for one in deltas] == [(f"r{at}", seq) for at, seq in enumerate(numbers)]
     assert (last["duplicate"], last["id"], shown["booked"]) == (True, deltas[0]["id"], many)
     assert (found.entries, found.findings, world.count()) == (many + 1, [], many + 1)
+
+
+@pytest.mark.fault("a-batch-reads-the-whole-ledger")
+def test_a_batch_reads_no_more_of_a_long_ledger(tmp_path: Path) -> None:
+    """
+    Its references are looked up in their index, and not in every entry there is.
+    """
+    with Ledger.open(f"sqlite:///{tmp_path}/agent.db", create=True) as ledger:
+        emit(ledger, -1, key="k0")
+    statement = ledger_entries._BY_REFERENCES.format(rows="VALUES (?, ?), (?, ?)")
+    with closing(sqlite3.connect(tmp_path / "agent.ledger.db")) as database:
+        asked = database.execute(f"EXPLAIN QUERY PLAN {statement}", ("live:acme", "r1", "live:acme", "r2"))
+        plan = [str(step) for *_, step in asked]
+
+    assert [step for step in plan if step.startswith("SCAN") and "CONSTANT" not in step] == ["SCAN wanted"]
+    assert [step for step in plan if "onceward_ledger_entries_reference (scope=? AND reference=?)" in step]
 
 
 @pytest.mark.fault("a-batch-with-a-gap-is-kept")

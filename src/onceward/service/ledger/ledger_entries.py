@@ -37,8 +37,11 @@ _ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
 _BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
     WHERE scope = :scope AND reference = :reference"""  # noqa: S608 - names of ours
 _BY_ID = f"SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries WHERE id = :id AND scope = :scope"  # noqa: S608
-_BY_REFERENCES = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
-    WHERE (scope, reference) IN ({{rows}})"""  # noqa: S608
+# Each reference is looked up in its index: SQLite reads the whole table for `(scope, reference) IN (...)`.
+_BY_REFERENCES = f"""WITH wanted (scope, reference) AS ({{rows}})
+    SELECT {", ".join(f"booked.{name}" for name in LedgerEntry._fields)}
+    FROM wanted CROSS JOIN onceward_ledger_entries AS booked
+    WHERE booked.scope = wanted.scope AND booked.reference = wanted.reference"""  # noqa: S608
 _ADD = f"""INSERT INTO onceward_ledger_entries ({ENTRY_COLUMNS}) {{rows}}
     ON CONFLICT (scope, reference) WHERE reference IS NOT NULL DO NOTHING RETURNING id"""
 _NUMBERS = frozenset({"seq", "amount", "booked_at", "verified_at"})
