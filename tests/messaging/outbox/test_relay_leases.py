@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 from outbox_support import Receiver, World
 
+from onceward import Gate
+from onceward.messaging.outbox import message_queue
 from onceward.messaging.outbox.message import Delivered, DeliveryOutcome, Message
 
 MARGIN = 3_600.0
@@ -56,3 +62,22 @@ def test_a_late_delivery_does_not_end_what_another_relay_is_trying(
         world.rows("SELECT attempts, fence, coalesce(reason, '') FROM onceward_outbox_messages"),
     ) == ({"waiting": 1}, [(2, 2, "")])
     assert "the lease had run out, and another relay has it" in caplog.text
+
+
+@pytest.mark.fault("delivered-reads-all-that-waits")
+def test_what_was_delivered_is_found_without_reading_all_that_waits(tmp_path: Path) -> None:
+    """
+    A million messages may wait: those whose tries have ended are looked up one by one.
+    """
+    with (
+        closing(sqlite3.connect(tmp_path / "shop.db")) as database,
+        Gate(f"sqlite:///{tmp_path}/shop.db", scope="acme") as gate,
+    ):
+        gate.outbox(database).add("billing", {}, topic="order.paid")
+        database.commit()
+        statement = message_queue._DELIVERED.format("1, 2", "(1, 1), (2, 1)")
+        asked = database.execute(f"EXPLAIN QUERY PLAN {statement}", {"now": 1, "reason": ""})
+        plan = [str(step) for *_, step in asked]
+
+    assert plan[0] == "SEARCH onceward_outbox_messages USING INTEGER PRIMARY KEY (rowid=?)"
+    assert [step for step in plan if "SCAN onceward" in step] == []

@@ -122,8 +122,8 @@ _TAKE = """WITH free AS MATERIALIZED (
 _MINE = """UPDATE onceward_outbox_messages SET {}, reason = :reason
     WHERE seq = :seq AND fence = :fence AND state = 'waiting' RETURNING seq"""
 _DELIVERED = """UPDATE onceward_outbox_messages SET state = 'delivered', ended_at = :now, reason = :reason
-    WHERE state = 'waiting' AND (seq, fence) IN (VALUES {}) RETURNING seq"""
-"""Most tries end like this, so all of them are one statement."""
+    WHERE state = 'waiting' AND seq IN ({}) AND (seq, fence) IN (VALUES {}) RETURNING seq"""
+"""Most tries end like this, so all of them are one statement. By pairs alone, SQLite would read all that waits."""
 _DEAD = _MINE.format("state = 'dead', ended_at = :now")
 _AGAIN = _MINE.format("due_at = :now + :wait")
 _UNTRIED = _MINE.format("due_at = :now, attempts = attempts - 1")
@@ -174,11 +174,13 @@ def settle_and_lease(
 
 
 def _delivered(detail: str, those: Sequence[TryResult]) -> Sql:
-    pairs = ", ".join(f"(:seq_{number}, :fence_{number})" for number in range(len(those)))
+    numbers = range(len(those))
+    seqs = ", ".join([f":seq_{number}" for number in numbers])
+    pairs = ", ".join([f"(:seq_{number}, :fence_{number})" for number in numbers])
     values: dict[str, object] = {"reason": detail}
     for number, one in enumerate(those):
         values |= {f"seq_{number}": one.lease.seq, f"fence_{number}": one.lease.fence}
-    return Sql(_DELIVERED.format(pairs), values)
+    return Sql(_DELIVERED.format(seqs, pairs), values)
 
 
 def _settle(ended: TryResult, outcome: DeliveryFailed | DeliveryRefused | EndpointGone | None) -> SqlSteps[bool]:

@@ -9,7 +9,7 @@ in what SQLite and PostgreSQL have in common, with a few words that a driver rep
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
     {free}   the same, but leave out rows that somebody else holds
     {bytes}  behind a text that a range is taken of: compare its bytes, and not by the rules of the database's language
-    {rows}   in place of a VALUES list, or of a list behind WITH: the statement's rows, each value of the type that is said
+    {rows}   in place of a VALUES list, also behind WITH: the statement's rows, each value of the type that is said
     {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
 Steps are driven by `onceward.runtime.flow_driver.drive_steps`. What a caller asks for is a flow over `Transact` and
