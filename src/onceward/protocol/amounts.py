@@ -54,8 +54,9 @@ def parse_amount(value: object) -> int:
 def format_amount(amount: int) -> str:
     """Billionths as an exact decimal, without needless zeros: 12500000000 -> 12.5."""
     sign, (units, rest) = "-" if amount < 0 else "", divmod(abs(amount), BILLION)
-    decimals = f"{rest:09}".rstrip("0")
-    return f"{sign}{units}.{decimals}" if decimals else f"{sign}{units}"
+    if not rest:
+        return f"{sign}{units}"
+    return f"{sign}{units}.{rest:09}".rstrip("0")
 
 
 def _decimal(value: object) -> Decimal:

@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from onceward._core.chained_hashes import hash_members, hash_texts
+from onceward._core.record_types import new_tuple
 
 ID_DIGITS = 32
 
@@ -92,7 +93,8 @@ def sealed_entry(said: tuple[Any, ...], status: str, verified_at: int | None) ->
     """An entry of what it says (the columns from `scope` to `previous`), with its hash, its name and its seal."""
     hash = entry_hash(("", *said))
     seal = entry_seal(hash, status, None, verified_at)
-    return LedgerEntry._make((entry_id(hash), *said, hash, status, None, verified_at, seal))
+    made: LedgerEntry = new_tuple(LedgerEntry, (entry_id(hash), *said, hash, status, None, verified_at, seal))
+    return made
 
 
 def chain_seals(root: str, seals: list[str]) -> str:

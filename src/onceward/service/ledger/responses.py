@@ -45,11 +45,12 @@ def booked(made: BookingResult) -> wire.DeltaResponse:
 
 def batch(items: list[wire.DeltaBatchItem]) -> wire.DeltaBatchResponse:
     """What a batch came to."""
+    deltas = [item.delta for item in items if item.delta is not None]
     return wire.DeltaBatchResponse(
         results=items,
-        booked=sum(item.booked for item in items),
-        duplicates=sum(item.delta is not None and item.delta.duplicate for item in items),
-        refused=sum(item.code is not None for item in items),
+        booked=sum([item.booked for item in items]),
+        duplicates=sum([one.duplicate for one in deltas]),
+        refused=sum([item.code is not None for item in items]),
     )
 
 
