@@ -13,8 +13,8 @@ from typing import Any
 
 def encode_with(made: JSONEncoder) -> Callable[[Any], str]:
     """The same as `made.encode`, which must not look for circles; that itself, where there is no part in C."""
-    make = getattr(encoder, "c_make_encoder", None)
-    if make is None or made.check_circular or made.indent is not None:
+    make, indent = getattr(encoder, "c_make_encoder", None), getattr(made, "indent", None)
+    if make is None or made.check_circular or indent is not None:
         return made.encode
     texts = encoder.encode_basestring_ascii if made.ensure_ascii else encoder.encode_basestring
     # fmt: off
