@@ -33,12 +33,12 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from json import JSONDecoder, JSONEncoder
-from json import encoder as json_encoder
 from math import isfinite
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
+from onceward._core.json_text import pieces_with
 from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply, pack_reply, unpack_reply
 from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
@@ -192,15 +192,7 @@ def _finite(text: str) -> float:
 
 _LONG_DIGITS = re.compile(rf"(?<![0-9])[0-9]{{{INT_DIGITS_MAX + 1}}}")
 _ENCODER = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
-_make_encoder: Callable[..., Callable[[object, int], Iterable[str]]] | None = getattr(
-    json_encoder, "c_make_encoder", None
-)
-_chunks = (
-    # In order: markers, default, encoder, indent, key and item separators, sort_keys, skipkeys, allow_nan.
-    _make_encoder(None, _ENCODER.default, json_encoder.encode_basestring, None, ":", ",", False, False, False)
-    if _make_encoder is not None
-    else lambda value, _: _ENCODER.iterencode(value)
-)
+_chunks = pieces_with(_ENCODER)
 _DECODER = JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 # What `raw_decode` calls: a value at a place, and where it ends; StopIteration if there is none.
 _scan: Callable[[str, int], tuple[object, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
