@@ -42,17 +42,34 @@ class RedisConnection:
         self._find = find
         """Says which server to connect to, each time; None: always the one of the address."""
         self._connection: DriverConnection | None = None
+        self._replicas = address.options.replicas
         self._line: RedisLine | None = None
         """The socket of the connection, if we may use it ourselves."""
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands; their replies, with the driver's error for each command that failed or has no reply."""
-        sent: list[Args] = [commands[0].args] if len(commands) == 1 else [command.args for command in commands]
-        waits = self.address.options.replicas > 0 and any(command.writes for command in commands)
+        line = self._line
+        if line is None or self._replicas or len(commands) != 1:
+            return self._exchange(commands)
+        args = commands[0].args
+        try:
+            reply = line.ask(args if type(args) is bytes else pack_args(args))
+        except exceptions.RedisError as error:
+            self.drop()
+            return self._exchange(commands, broken=True) if may_send_again(error) else [error]
+        except BaseException:
+            self.drop()  # An answer that nobody has read yet must not be taken for that of the next command.
+            raise
+        return [reply] if type(reply) is list else self._without_errors([args], [reply])
+
+    def _exchange(self, commands: Sequence[RedisCommand], *, broken: bool = False) -> list[Any]:
+        """The same, of any commands on any connection; `broken`: they have been sent, and the connection broke."""
+        sent: list[Args] = [command.args for command in commands]
+        waits = self._replicas > 0 and any(command.writes for command in commands)
         if waits:
             sent.append(self._wait())
         replies: list[Any] = []
-        for again in (False, True):
+        for again in (False, True)[broken:]:
             try:
                 failed = self._talk(self._connection or self._connected(), sent, replies)
                 break
@@ -65,9 +82,7 @@ class RedisConnection:
                 self.drop()  # Answers that nobody has read yet must not be taken for those of the next commands.
                 raise
         if failed:
-            replies = self._with_scripts(sent, replies, waits=waits)
-            if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
-                self.drop()  # It has become a replica: the next exchange asks again who the primary is.
+            replies = self._without_errors(sent, replies, waits=waits)
         if not waits:
             return replies
         # What was sent again may have landed on the connection that broke, and nobody has waited for that.
@@ -75,11 +90,11 @@ class RedisConnection:
 
     def _wait(self) -> Args:
         """Waits for replicas, half as long as for the server itself."""
-        return ("WAIT", self.address.options.replicas, max(1, int(self.address.options.timeout_seconds * 500)))
+        return ("WAIT", self._replicas, max(1, int(self.address.options.timeout_seconds * 500)))
 
     def _confirmed(self, commands: Sequence[RedisCommand], replies: list[Any], on: Any) -> list[Any]:
         """The replies; where a put is not on as many replicas as it should be, an error in their place."""
-        asked = self.address.options.replicas
+        asked = self._replicas
         if not isinstance(on, int) or on < asked:
             error = NotReplicated(on if isinstance(on, int) else 0, asked)
             for place, command in enumerate(commands):
@@ -138,6 +153,13 @@ class RedisConnection:
                 replies.append(error)
                 failed = True
         return failed
+
+    def _without_errors(self, commands: Sequence[Args], replies: list[Any], *, waits: bool = False) -> list[Any]:
+        """The replies, after what can be done about errors among them."""
+        replies = self._with_scripts(commands, replies, waits=waits)
+        if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
+            self.drop()  # It has become a replica: the next exchange asks again who the primary is.
+        return replies
 
     def _with_scripts(self, commands: Sequence[Args], replies: list[Any], *, waits: bool = False) -> list[Any]:
         """Load our scripts into a server that does not have them, and send the commands that failed for it again."""

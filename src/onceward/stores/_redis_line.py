@@ -19,6 +19,7 @@ except ImportError:
     hiredis = None  # type: ignore[assignment, unused-ignore]
 
 CHUNK = 65_536
+CLOSED = "the server closed the connection"
 
 _ERRORS: dict[str, type[exceptions.RedisError]] = {
     "NOSCRIPT": exceptions.NoScriptError,
@@ -39,6 +40,27 @@ class RedisLine:
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
         self._reader = hiredis.Reader()
+
+    def ask(self, packed: bytes) -> Any:
+        """Send one command; its reply, which may be an error of the driver."""
+        connected, reader = self.socket, self._reader
+        try:
+            connected.sendall(packed)
+            while True:
+                data = connected.recv(CHUNK)
+                if not data:
+                    raise exceptions.ConnectionError(CLOSED)
+                reader.feed(data)
+                reply = reader.gets()
+                if reply is not False:
+                    break
+        except TimeoutError:
+            raise exceptions.TimeoutError("no reply") from None
+        except OSError as error:
+            raise exceptions.ConnectionError(f"the connection broke: {error}") from None
+        except hiredis.HiredisError as error:
+            raise exceptions.ConnectionError(f"what the server sends is not Redis: {error}") from None
+        return _error_of(reply) if type(reply) is hiredis.ReplyError else reply
 
     def talk(self, packed: bytes, count: int, replies: list[Any]) -> bool:
         """Send commands and read so many replies; whether errors are among them, which are errors of the driver."""
@@ -65,7 +87,7 @@ class RedisLine:
     def fed(self, data: bytes) -> None:
         """Take what has arrived."""
         if not data:
-            raise exceptions.ConnectionError("the server closed the connection")
+            raise exceptions.ConnectionError(CLOSED)
         self._reader.feed(data)
 
     def next(self) -> Any:

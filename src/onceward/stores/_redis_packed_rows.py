@@ -69,6 +69,7 @@ _TAIL = Struct(">qqIBBBBIBBHHH")
 """replay, forget, payload, flags, kind, guarantee, doubt, attempt; sizes: fingerprint, token, scope, key, operation"""
 _TAIL_SIZE = _TAIL.size
 _INSTANT = Struct(">q")
+_instant = _INSTANT.pack
 _LENGTH_2 = Struct(">H")
 _LENGTH_4 = Struct(">I")
 _EXACT = 2**53
@@ -84,25 +85,27 @@ _PUT_COMMAND = b"%b%b%b" + 4 * b"$%d\r\n%b\r\n"
 
 def pack_row(write: Write) -> tuple[bytes, bytes]:
     """Head and tail of a row: what the server decides comes between them."""
-    (_, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
-    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, _, _, holder) = write[12:]
+    # fmt: off
+    (
+        _, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, _, attempt,
+        first_at, settled_at, lease, replay, forget, codec, result, error, _, _, holder,
+    ) = write
+    # fmt: on
     scope_bytes, key_bytes, operation_bytes, family = scope.encode(), key.encode(), operation.encode(), family or b""
     letter, kind_number, guarantee_number = LETTERS.get(state, OTHER), KINDS.get(kind, 0), GUARANTEES.get(guarantee, 0)
     payload = b"" if codec is None and result is None and error is None else _pack_payload(codec, result, error)
-    flags, more = 0, b""
-    if first_at:
-        flags, more = _FIRST, _INSTANT.pack(first_at)
+    flags, more = (_FIRST, _instant(first_at)) if first_at else (0, b"")
     if lease is not None:
         flags |= _LEASE
-        more += _INSTANT.pack(lease)
+        more += _instant(lease)
     if settled_at is not None:
         if settled_at:
             flags |= _SETTLED
-            more += _INSTANT.pack(settled_at)
+            more += _instant(settled_at)
         else:
             flags |= _SETTLED_NOW
     spelt = b""
-    if not kind_number or not guarantee_number or letter is OTHER:
+    if not (kind_number and guarantee_number) or letter is OTHER:
         words = (kind, kind_number), (guarantee, guarantee_number), (state, letter is not OTHER)
         spelt = b"".join(_short(word.encode()) for word, has_number in words if not has_number)
     if holder is not None:
@@ -115,14 +118,16 @@ def pack_row(write: Write) -> tuple[bytes, bytes]:
             kind_number, guarantee_number, doubt, attempt,
             len(fingerprint), len(token), len(scope_bytes), len(key_bytes), len(operation_bytes),
         )
-        head = b"%c%c%b%c%b" % (letter, len(version), version, len(family), family)
+        return (
+            b"%c%c%b%c%b" % (letter, len(version), version, len(family), family),
+            b"".join((
+                numbers, more, fingerprint, token, scope_bytes, key_bytes, operation_bytes, spelt, payload,
+            )),
+        )
     except (struct.error, OverflowError) as error_of_size:
         raise RecordRefused(
             f"a part of the record is too long for Redis, or a number too great: {error_of_size}"
         ) from None
-    return head, b"".join((
-        numbers, more, fingerprint, token, scope_bytes, key_bytes, operation_bytes, spelt, payload,
-    ))
     # fmt: on
 
 
@@ -138,6 +143,9 @@ def _short(word: bytes) -> bytes:
 
 
 def _pack_payload(codec: str | None, result: bytes | None, error: bytes | None) -> bytes:
+    if codec is not None and result is not None and error is None:  # As nearly every result.
+        name = codec.encode()
+        return b"%c%c%b\0\0\0\0%b" % (_CODEC | _RESULT, len(name), name, result)
     what = (codec is not None) * _CODEC + (result is not None) * _RESULT + (error is not None) * _ERROR
     return b"%c%b%b%b%b" % (
         *(what, _short((codec or "").encode())),
@@ -280,25 +288,30 @@ class PackedRows:
         shard = self._shards[number]
         head, tail = pack_row(write)
         fence = _fence(write)
-        if marks or len(id) != ID or self.moving:
+        if marks or self.moving or len(id) != ID:
             keys = (shard.tag + id, *shard.keys, *(shard.tag + mark for mark in marks))
             expected = b"" if expect is None else b"%c%b" % (len(expect), expect)
             put = script_command(number, PUT, keys, f"{self.shards} ", fence, head, tail, expected, writes=True)
             return (*self.settle_old([id, *marks]), put)
-        given = (len(fence), fence, len(head), head, len(tail), tail)
+        # fmt: off
         if expect is None and write.state not in _ENDED:
-            packed = _CLAIM_COMMAND % (shard.claim_start, id, shard.claim_end, *given)
+            packed = _CLAIM_COMMAND % (
+                shard.claim_start, id, shard.claim_end, len(fence), fence, len(head), head, len(tail), tail,
+            )
         else:
             expect = b"" if expect is None else b"%c%b" % (len(expect), expect)
-            packed = _PUT_COMMAND % (shard.put_start, id, shard.put_end, *given, len(expect), expect)
-        return (RedisCommand(number, packed, True),)
+            packed = _PUT_COMMAND % (
+                shard.put_start, id, shard.put_end, len(fence), fence, len(head), head, len(tail), tail,
+                len(expect), expect,
+            )
+        # fmt: on
+        return (new_tuple(RedisCommand, (number, packed, True)),)
 
     def put_result(self, write: Write, replies: Sequence[Any]) -> PutResult:
         """What a put did, from the script's reply."""
         landed, now, rest = replies[-1]
         if landed:
-            stored = record_from_write(write, now=now, fence=int(rest))
-            return new_tuple(PutResult, (True, stored))  # type: ignore[no-any-return]
+            return new_tuple(PutResult, (True, record_from_write(write, now=now, fence=int(rest))))  # type: ignore[no-any-return]
         return PutResult(False, None if rest is None else unpack_row(write.id, now, rest))
 
     def peek(self, id: bytes) -> tuple[RedisCommand, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from redis.exceptions import RedisError
 
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward._core.record import PutResult, Write
+from onceward._core.record import Write
 from onceward.runtime import failpoints
 from onceward.runtime.flow_driver import drive_steps
 from onceward.stores import _redis_schema as schema
@@ -129,28 +129,35 @@ class FormatRequest(RedisRequest):
 class PutRequest(RedisRequest):
     """A put. If the record was seen settled before, it first peeks, and puts only if there is none."""
 
-    __slots__ = ("_looks", "_seen")
+    __slots__ = ("_seen", "looks")
     write: Write
+    looks: bool
+    """Whether it peeks first."""
 
     def __init__(
         self, seen: SettledIds, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
     ) -> None:
-        super().__init__(write, expect, future=future)
-        self._seen = seen
-        self._looks = expect is None and write.id in seen
+        # All of a `QueueEntry` and a `RedisRequest` at once: one is made for every put. A test compares.
+        self.write = write
+        self.expect = expect
+        self.future = future
+        self.job = self.wake = self.answer = self.error = self.followers = None
+        self.done = self.again = False
         self.resent = 0
+        self._seen = seen
+        self.looks = expect is None and write.id in seen
 
     def prepare(self, rows: RowFormat) -> None:
         """Make the commands, for rows of this form."""
-        self.commands = rows.peek(self.write.id) if self._looks else rows.put(self.write, self.expect)
+        self.commands = rows.peek(self.write.id) if self.looks else rows.put(self.write, self.expect)
 
     def read(self, rows: RowFormat, replies: list[Any]) -> Any:
         """What the caller gets, read from the server's responses."""
         write = self.write
-        result = rows.peek_result(write.id, replies) if self._looks else rows.put_result(write, replies)
+        result = rows.peek_result(write.id, replies) if self.looks else rows.put_result(write, replies)
         if result is None:
             self._seen.forget(write.id)
-            self._looks = False
+            self.looks = False
             return PEEK_MISSED
         self._seen.note(write.id, result)
         return result
@@ -214,24 +221,33 @@ class RedisServer:
         finally:
             self.pipeline.let_go(held)
 
-    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[PutResult] | None = None) -> PutRequest:
-        """A put, ready to be queued."""
-        return PutRequest(self.seen, write, expect, future)
-
     def _perform(self, batch: list[QueueEntry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
         if self._closed:
             for entry in batch:
                 entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
             return
-        if len(batch) == 1 and type(batch[0]) is PutRequest:
-            while not batch[0].done:  # If it looked, and there was nothing: now it puts.
-                self._send([batch[0]])
+        call = batch[0]
+        if len(batch) == 1 and type(call) is PutRequest:
+            self._put_one(call)
             return
         calls = [one for one in batch if isinstance(one, RedisRequest)]
         while calls:
             self._send(calls)
             calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
+
+    def _put_one(self, call: PutRequest) -> None:
+        """A lone put: what `_send` does, without lists."""
+        rows = self.rows
+        if rows is not None and not call.looks and not failpoints.ARMED:
+            try:
+                replies = self.connections.exchange(rows.put(call.write, call.expect))
+            except OncewardError as error:
+                call.fail(copy_error(error))
+                return
+            self.read_replies(call, rows, replies)
+        while not call.done:  # If it looked, and there was nothing: now it puts.
+            self._send([call])
 
     def _learn(self) -> RowFormat:
         """Read how the rows are kept here; a store that is not there is made."""

@@ -29,17 +29,20 @@ class SettledIds:
 
     def note(self, id: bytes, result: PutResult) -> None:
         """Remember what a put was answered with; forget what is no longer so."""
-        if result.record is not None and result.record.state == _SETTLED:
-            self.add(id)
+        record = result.record
+        if record is not None and record.state == _SETTLED:
+            if id not in self._younger:
+                self.add(id)
         elif self._younger or self._older:
             self.forget(id)
 
     def add(self, id: bytes) -> None:
         """It is settled."""
-        if id not in self._younger:
-            if len(self._younger) >= GENERATION:
-                self._older, self._younger = self._younger, set()
-            self._younger.add(id)
+        younger = self._younger
+        if len(younger) >= GENERATION and id not in younger:
+            self._older, self._younger = younger, {id}
+        else:
+            younger.add(id)
 
     def forget(self, id: bytes) -> None:
         """It is not there any more."""

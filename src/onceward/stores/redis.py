@@ -43,6 +43,7 @@ from onceward.stores._redis_pipeline import (
     CommandRequest,
     FormatChanged,
     FormatRequest,
+    PutRequest,
     RedisRequest,
     RedisServer,
 )
@@ -74,8 +75,7 @@ class RedisStore:
     def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         server = self._server
-        result: PutResult = server.pipeline.run(server.put(write, expect))
-        return result
+        return server.pipeline.run(PutRequest(server.seen, write, expect, None))  # type: ignore[no-any-return]
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
@@ -149,7 +149,7 @@ class AsyncRedisStore:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PutResult] = UncancellableFuture(loop=loop)
         try:
-            self._lanes.submit(self._server.put(write, expect, future), loop)
+            self._lanes.submit(PutRequest(self._server.seen, write, expect, future), loop)
         except OncewardError as error:
             future.set_exception(error)
         return future

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError
 from redis_support import SCOPE, key_of, looking, opened, put_claim, put_settled
 
 from onceward import Gate, StoreUnavailable
 from onceward._core.errors import SchemaMismatch, StoreCorrupt, StoreFull
 from onceward.stores import Selection
+from onceward.stores._redis_line import RedisLine
 from onceward.testing.store_suite.rows import random_token, row, settled, without_durations
 from servers.redis import needed, running, started
 
@@ -102,6 +104,27 @@ class TestALostAnswer:
             told = [gate.run("k", lambda: effects.append("one") or "done") for _ in range(2)]
 
         assert (told, effects) == (["done", "done"], ["one"])
+
+    @pytest.mark.fault("a-put-that-broke-is-sent-a-third-time")
+    def test_a_put_whose_line_breaks_twice_is_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Sent, and once more on a new connection, and not again: its caller hears of it.
+        """
+        sent: list[bytes] = []
+
+        def breaks(_: object, packed: bytes, *more: object) -> Any:
+            sent.append(packed)
+            raise ConnectionError("broken")
+
+        with opened(running().url()) as store:
+            monkeypatch.setattr(RedisLine, "ask", breaks)
+            monkeypatch.setattr(RedisLine, "talk", breaks)
+            with pytest.raises(StoreUnavailable):
+                store.put(row(SCOPE, "twice"), None)
+            monkeypatch.undo()
+
+            assert (len(sent), len(set(sent))) == (2, 1)
+            assert store.put(row(SCOPE, "twice"), None).landed
 
 
 class TestAServerInTrouble:

@@ -17,7 +17,8 @@ from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.stores import _redis_packer
 from onceward.stores._group_commit import QueueEntry
-from onceward.stores._redis_pipeline import BATCH_MAX
+from onceward.stores._redis_pipeline import BATCH_MAX, PutRequest
+from onceward.stores._settled_ids import SettledIds
 from onceward.stores.redis import AsyncRedisStore, RedisStore
 from onceward.testing.store_suite.rows import row
 from servers.redis import needed, running
@@ -112,6 +113,18 @@ class TestALoneCaller:
         ended = put_settled(store, result=b"\x00\xff" * 5_000)
 
         assert ended.result == store.load(ended.id).result
+
+
+def test_a_put_is_an_entry_of_the_queue_like_any_other() -> None:
+    """
+    It is made at once, without what it inherits: whatever an entry has, it has, too.
+    """
+    write = row(SCOPE, "k")
+    entry, put = QueueEntry(write, b"v"), PutRequest(SettledIds(), write, b"v", None)
+
+    assert {name: getattr(put, name) for name in QueueEntry.__slots__} == {
+        name: getattr(entry, name) for name in QueueEntry.__slots__
+    }
 
 
 class TestManyCallers:
