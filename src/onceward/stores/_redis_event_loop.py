@@ -5,6 +5,9 @@ What the tasks of one round of the loop put is written to a socket at the end of
 arrive, in order, and each wakes its caller. So while the server works on what was sent, the next round may send more:
 up to `WINDOW` puts are under way.
 
+A look at a record needs the time, too. One TIME at the end of a round serves all that looked in it: it is read after
+their rows, so none of them is newer than the time it is judged by.
+
 This is the usual course only. Whatever is unusual (an error reply, a broken connection, no connection yet) goes to the
 pipeline in front of the store's other connection, which has the rules for that: a put may be sent twice, because it
 carries a version of its own.
@@ -25,7 +28,7 @@ from onceward.stores._redis_connection import RedisConnection
 from onceward.stores._redis_line import CHUNK, RedisLine
 from onceward.stores._redis_packer import pack_args
 from onceward.stores._redis_pipeline import PutRequest, RedisServer
-from onceward.stores._redis_rows import RowFormat
+from onceward.stores._redis_rows import TIME, RowFormat
 from onceward.stores._redis_url import translate_error
 
 WINDOW = 256
@@ -45,10 +48,14 @@ class EventLoopLane:
         self._opening: asyncio.Future[Any] | None = None
         self._count = 0
         self._unsent: list[bytes] = []
+        self._looks = False
+        """Whether somebody looks in this round, and needs the time."""
         self._left = b""
         """What the socket did not take yet."""
-        self._asked: deque[tuple[PutRequest, RowFormat]] = deque()
-        """Sent, or to be sent at the end of this round, and not answered; in order."""
+        self._asked: deque[tuple[PutRequest, RowFormat] | None] = deque()
+        """Sent, or to be sent at the end of this round, and not answered; in order. None: the time."""
+        self._looked: deque[tuple[PutRequest, RowFormat, Any]] = deque()
+        """Those whose rows are there, and who wait for the time; all of them before the next time in `_asked`."""
         self._backlog: deque[PutRequest] = deque()
         """What came while the window was full."""
         self._replies: list[Any] = []
@@ -60,7 +67,7 @@ class EventLoopLane:
     def submit(self, request: PutRequest) -> None:
         """Take a put, or leave it to the pipeline."""
         rows = self._server.rows
-        if self._line is None or rows is None or failpoints.armed():
+        if self._line is None or rows is None or failpoints.ARMED:
             self._server.pipeline.submit(request)
             self._count += 1
             if self._line is None and self._opening is None and self._count >= PUTS_BEFORE:
@@ -91,10 +98,11 @@ class EventLoopLane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        orphans = [*(request for request, _ in self._asked), *self._backlog]
+        orphans = [*self._under_way(), *self._backlog]
         self._asked.clear()
+        self._looked.clear()
         self._backlog.clear()
-        self._unsent, self._left, self._replies = [], b"", []
+        self._unsent, self._looks, self._left, self._replies = [], False, b"", []
         for request in orphans:
             self._hand_over(request)
         self._rest()
@@ -131,22 +139,32 @@ class EventLoopLane:
             request.fail(error)
             request.deliver()
             return
-        if not self._unsent:
+        unsent, commands = self._unsent, request.commands
+        if not unsent:
             self.loop.call_soon(self._flush)
         if not self._asked:
             self._heard_at = self.loop.time()
             if self._timer is None:
                 self._timer = self.loop.call_later(self._server.address.options.timeout_seconds, self._check)
-        self._unsent += [pack_args(one.args) for one in request.commands]
+        if request.looks:
+            self._looks = True
+            unsent.append(pack_args(commands[0].args))
+        else:
+            for command in commands:
+                args = command.args
+                unsent.append(args if type(args) is bytes else pack_args(args))
         self._asked.append((request, rows))
 
     def _flush(self) -> None:
         """At the end of a round: everything that was put in it, in one write."""
-        line = self._line
-        if line is None or not self._unsent:
+        line, unsent = self._line, self._unsent
+        if line is None or not unsent:
             return
-        data, self._unsent = b"".join((self._left, *self._unsent)), []
-        self._write(line, data)
+        if self._looks:
+            unsent.append(TIME)
+            self._asked.append(None)
+        self._unsent, self._looks = [], False
+        self._write(line, b"".join((self._left, *unsent)))
 
     def _write(self, line: RedisLine, data: bytes) -> None:
         try:
@@ -169,25 +187,36 @@ class EventLoopLane:
     # Answers.
 
     def _readable(self) -> None:
-        line = self._line
+        line, asked = self._line, self._asked
         if line is None:
             return
         try:
             line.fed(line.socket.recv(CHUNK))
-            asked = self._asked
-            while asked and (reply := line.next()) is not False:
-                request, rows = asked[0]
-                self._replies.append(reply)
-                if len(self._replies) == len(request.commands):
-                    replies, self._replies = self._replies, []
-                    asked.popleft()
-                    self._answer(request, rows, replies)
-                    if self._line is not line:
-                        return
+            gets = line.gets
+            while asked and self._line is line:
+                reply = gets()
+                if reply is False:
+                    break
+                sent = asked[0]
+                if sent is None or type(reply) is not list or len(sent[0].commands) != 1:
+                    self._read_unusual(sent, line.checked(reply))
+                    continue
+                asked.popleft()
+                request, rows = sent
+                try:
+                    result = request.read(rows, [reply])
+                except Exception:  # It is said to its caller as it is without a connection of one's own.
+                    self._answer(request, rows, [reply])
+                else:
+                    future = request.future
+                    if future is not None and not future.done():
+                        future.set_result(result)
         except (BlockingIOError, InterruptedError):
             return
         except Exception:  # The connection broke, or what it brings makes no sense: the pipeline will say.
             self.drop()
+            return
+        if self._line is not line:
             return
         self._heard_at = self.loop.time()
         while self._backlog and len(self._asked) < WINDOW:
@@ -197,6 +226,25 @@ class EventLoopLane:
                 self._hand_over(self._backlog.popleft())
         if not self._asked:
             self._rest()
+
+    def _read_unusual(self, sent: tuple[PutRequest, RowFormat] | None, reply: Any) -> None:
+        """A reply that is not that of a put which is one command: a row, the time, one of several, or an error."""
+        if sent is None:
+            self._asked.popleft()
+            while self._looked:
+                request, rows, row = self._looked.popleft()
+                self._answer(request, rows, [row, reply])
+            return
+        request, rows = sent
+        if request.looks:
+            self._asked.popleft()
+            self._looked.append((request, rows, reply))
+            return
+        self._replies.append(reply)
+        if len(self._replies) == len(request.commands):
+            replies, self._replies = self._replies, []
+            self._asked.popleft()
+            self._answer(request, rows, replies)
 
     def _answer(self, request: PutRequest, rows: RowFormat, replies: list[Any]) -> None:
         for reply in replies:
@@ -229,11 +277,16 @@ class EventLoopLane:
         if left > 0:
             self._timer = self.loop.call_later(left, self._check)
             return
-        for request, _ in self._asked:
+        for request in self._under_way():
             request.fail(translate_error(RedisTimeoutError("no reply"), self._server.address))
             request.deliver()
         self._asked.clear()
+        self._looked.clear()
         self.drop()
+
+    def _under_way(self) -> list[PutRequest]:
+        """Those who wait for replies."""
+        return [*(one[0] for one in self._looked), *(one[0] for one in self._asked if one is not None)]
 
     def _rest(self) -> None:
         if self._idle is not None:

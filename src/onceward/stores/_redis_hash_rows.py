@@ -23,7 +23,7 @@ from typing import Any
 from onceward._core.errors import SchemaMismatch
 from onceward._core.record import PutResult, Record, Write, record_from_write
 from onceward.stores._redis_packer import Arg
-from onceward.stores._redis_rows import ID, SHARDS, LuaScript, RedisCommand, load_script, script_command, tag_of
+from onceward.stores._redis_rows import ID, SHARDS, TIME, LuaScript, RedisCommand, load_script, script_command, tag_of
 
 PUT, LOAD, DUE, FORGET, SHRINK, EXTEND, ERASE = SCRIPTS = tuple(
     load_script("decimals", "hashes/prelude", f"hashes/{name}")
@@ -69,7 +69,7 @@ class HashRows:
         """The row, then the time: so it is never newer than the time it is judged by."""
         shard = self.shard_of(id)
         row = RedisCommand(shard, ("HMGET", tag_of(self.prefix, shard) + id.hex(), *FIELDS))
-        return row, RedisCommand(shard, ("TIME",))
+        return row, RedisCommand(shard, TIME)
 
     def peek_result(self, id: bytes, replies: Sequence[Any]) -> PutResult | None:
         """What a peek found, as the result of a claim that did not land; None if there is no record."""

@@ -9,6 +9,7 @@ reads the replies. Otherwise redis-py does it, and nothing else changes.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import redis.exceptions as exceptions
@@ -35,11 +36,13 @@ _ERRORS: dict[str, type[exceptions.RedisError]] = {
 class RedisLine:
     """A connected socket, and what reads its replies."""
 
-    __slots__ = ("_reader", "socket")
+    __slots__ = ("_reader", "gets", "socket")
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
         self._reader = hiredis.Reader()
+        self.gets: Callable[[], Any] = self._reader.gets
+        """The next reply, False if it has not arrived yet; an error is one of hiredis: see `checked`."""
 
     def ask(self, packed: bytes) -> Any:
         """Send one command; its reply, which may be an error of the driver."""
@@ -90,9 +93,8 @@ class RedisLine:
             raise exceptions.ConnectionError(CLOSED)
         self._reader.feed(data)
 
-    def next(self) -> Any:
-        """The next reply, False if it has not arrived yet. An error reply is an error of the driver."""
-        reply = self._reader.gets()
+    def checked(self, reply: Any) -> Any:
+        """A reply; an error is one of the driver."""
         return _error_of(reply) if isinstance(reply, hiredis.ReplyError) else reply
 
 

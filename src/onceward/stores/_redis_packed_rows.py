@@ -29,8 +29,8 @@ from typing import Any
 
 from onceward._core.errors import RecordRefused, SchemaMismatch
 from onceward._core.record import Guarantee, PutResult, Record, State, Write, new_tuple, record_from_write
-from onceward.stores._redis_packer import Arg, pack_args
-from onceward.stores._redis_rows import ID, RedisCommand, load_script, script_command, tag_of
+from onceward.stores._redis_packer import Arg
+from onceward.stores._redis_rows import ID, TIME, RedisCommand, load_script, script_command, tag_of
 
 CLAIM = load_script("now", "decimals", "fences", "claim")
 PUT = load_script("now", "decimals", "fences", "packed", "put")
@@ -50,6 +50,7 @@ LETTERS = {
     State.IN_DOUBT.value: b"D",
 }
 OTHER = b"X"
+_OTHER = OTHER[0]
 """A state that has no letter is spelt out."""
 KINDS = {"key": 1, "step": 2, "sequence": 3, "dead": 4, "erasure": 5, "emit": 6, "window": 7}
 GUARANTEES = {
@@ -77,7 +78,6 @@ _EXACT = 2**53
 _LEASE, _SETTLED, _SETTLED_NOW, _FIRST, _HOLDER = 1, 2, 4, 8, 16
 _CODEC, _RESULT, _ERROR = 1, 2, 4
 
-_TIME = pack_args(("TIME",))
 _CLAIM_COMMAND = b"%b%b%b" + 3 * b"$%d\r\n%b\r\n"
 _PUT_COMMAND = b"%b%b%b" + 4 * b"$%d\r\n%b\r\n"
 """A command as it is sent: what is the same for a shard, around the id, and so many words, each behind its length."""
@@ -171,7 +171,12 @@ def _unpack(id: bytes, now: int, row: bytes) -> Record:
     [at] = _INSTANT.unpack_from(row, place)
     start, place = place + 9, place + 9 + row[place + 8]
     fence = row[start:place]
-    replay, forget, payload, flags, kind, guarantee, doubt, attempt, *sizes = _TAIL.unpack_from(row, place)
+    # fmt: off
+    (
+        replay, forget, payload, flags, kind, guarantee, doubt, attempt,
+        fingerprint_size, token_size, scope_size, key_size, operation_size,
+    ) = _TAIL.unpack_from(row, place)
+    # fmt: on
     place += _TAIL_SIZE
     lease = settled_at = None
     first_at = at
@@ -186,54 +191,59 @@ def _unpack(id: bytes, now: int, row: bytes) -> Record:
         place += 8
     elif flags & _SETTLED_NOW:
         settled_at = at
-    texts = []
-    for size in sizes:
-        texts.append(row[place : place + size])
-        place += size
-    words: list[str | None] = [_KIND_OF[kind] if kind else None, _GUARANTEE_OF[guarantee] if guarantee else None]
-    words.append(None if row[:1] == OTHER else _STATE_OF[row[0]])
-    if None in words:
-        for number, word in enumerate(words):
-            if word is None:
-                words[number] = row[place + 1 : place + 1 + row[place]].decode()
-                place += 1 + row[place]
+    token_at = place + fingerprint_size
+    scope_at = token_at + token_size
+    key_at = scope_at + scope_size
+    operation_at = key_at + key_size
+    end = operation_at + operation_size
+    # fmt: off
+    if kind and guarantee and row[0] != _OTHER:
+        kind, guarantee, state, after = _KIND_OF[kind], _GUARANTEE_OF[guarantee], _STATE_OF[row[0]], end
+    else:
+        kind, guarantee, state, after = _unpack_spelt(row, end, kind, guarantee)
     holder = None
     if flags & _HOLDER:
-        [size] = _LENGTH_2.unpack_from(row, place)
-        holder = row[place + 2 : place + 2 + size]
-        place += 2 + size
-    if place + payload != len(row):
+        start = after + 2
+        after = start + _LENGTH_2.unpack_from(row, after)[0]
+        holder = row[start:after]
+    if after + payload != len(row):
         raise ValueError("a row of another length")
-    codec, result, error = _unpack_payload(row, place) if payload else (None, None, None)
+    codec, result, error = _unpack_payload(row, after) if payload else (None, None, None)
     elapsed = now - at
-    return tuple.__new__(
-        Record,
-        (
-            *(id, words[0], texts[2].decode(), texts[3].decode(), texts[4].decode(), family, words[2], words[1], doubt),
-            *(
-                texts[0],
-                version,
-                texts[1],
-                int(fence) if fence else first_at,
-                attempt,
-                first_at,
-                settled_at,
-                now - first_at,
-            ),
-            None if lease is None else lease - elapsed,
-            None if replay < 0 else replay - elapsed,
-            None if forget < 0 else forget - elapsed,
-            *(codec, result, error, holder),
-        ),
-    )
+    return new_tuple(Record, (  # type: ignore[no-any-return]
+        id, kind, row[scope_at:key_at].decode(), row[key_at:operation_at].decode(), row[operation_at:end].decode(),
+        family, state, guarantee, doubt, row[place:token_at], version, row[token_at:scope_at],
+        int(fence) if fence else first_at, attempt, first_at, settled_at, now - first_at,
+        None if lease is None else lease - elapsed,
+        None if replay < 0 else replay - elapsed,
+        None if forget < 0 else forget - elapsed,
+        codec, result, error, holder,
+    ))
+    # fmt: on
+
+
+def _unpack_spelt(row: bytes, place: int, kind: int, guarantee: int) -> tuple[str, str, str, int]:
+    """Kind, guarantee and state, of which some are spelt out, and where that ends."""
+    words = [_KIND_OF[kind] if kind else None, _GUARANTEE_OF[guarantee] if guarantee else None]
+    words.append(None if row[0] == _OTHER else _STATE_OF[row[0]])
+    found = []
+    for word in words:
+        if word is None:
+            word = row[place + 1 : place + 1 + row[place]].decode()
+            place += 1 + row[place]
+        found.append(word)
+    return found[0], found[1], found[2], place
 
 
 def _unpack_payload(row: bytes, place: int) -> tuple[str | None, bytes | None, bytes | None]:
-    what, size = row[place], row[place + 1]
-    codec = row[place + 2 : place + 2 + size].decode()
-    place += 2 + size
+    what, start = row[place], place + 2
+    place = start + row[place + 1]
+    codec = row[start:place].decode()
     [size] = _LENGTH_4.unpack_from(row, place)
-    error, result = row[place + 4 : place + 4 + size], row[place + 4 + size :]
+    place += 4
+    if what == _CODEC | _RESULT and not size:  # As nearly every result.
+        return codec, row[place:], None
+    error, result = row[place : place + size], row[place + size :]
     if len(error) != size:
         raise ValueError("a row that was cut")
     return codec if what & _CODEC else None, result if what & _RESULT else None, error if what & _ERROR else None
@@ -320,16 +330,18 @@ class PackedRows:
 
         The row is read before the time, so that it is never newer than the time it is judged by.
         """
-        number = self.shard_of(id)
-        row = RedisCommand(number, b"%b%b\r\n" % (self._shards[number].peek_start, id))
-        if len(id) != ID:
-            row = RedisCommand(number, ("GET", self._shards[number].tag + id))
-        return row, RedisCommand(number, _TIME)
+        number = ((id[0] << 8 | id[1]) * self.shards) >> 16
+        shard = self._shards[number]
+        args = b"%b%b\r\n" % (shard.peek_start, id) if len(id) == ID else ("GET", shard.tag + id)
+        return new_tuple(RedisCommand, (number, args, False)), RedisCommand(number, TIME)
 
     def peek_result(self, id: bytes, replies: Sequence[Any]) -> PutResult | None:
         """What a peek found, as the result of a claim that did not land; None if there is no record."""
-        found = self.load_result(id, replies)
-        return None if found is None else PutResult(False, found)
+        row, (seconds, micros) = replies
+        if row is None:
+            return None
+        found = unpack_row(id, int(seconds) * 1_000_000 + int(micros), row)
+        return new_tuple(PutResult, (False, found))  # type: ignore[no-any-return]
 
     def load(self, id: bytes) -> tuple[RedisCommand, ...]:
         """Read one record."""

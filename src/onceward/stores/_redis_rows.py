@@ -15,12 +15,14 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from onceward._core.record import PutResult, Record, Write
-from onceward.stores._redis_packer import Arg
+from onceward.stores._redis_packer import Arg, pack_args
 
 SHARDS = 16
 """Unless `store init --shards` chose another number; always in version 1."""
 ID = 32
 """Bytes of a record's id."""
+TIME = pack_args(("TIME",))
+"""The server's time, as it is asked for."""
 
 
 class RedisCommand(NamedTuple):
@@ -81,7 +83,7 @@ class RowFormat(Protocol):
         """What it did."""
 
     def peek(self, id: bytes) -> tuple[RedisCommand, ...]:
-        """A look at a record without a script, which costs the server far less."""
+        """A look at a record without a script, which costs the server far less: its row, and then the time."""
 
     def peek_result(self, id: bytes, replies: Sequence[Any]) -> PutResult | None:
         """What it found, as the result of a claim that did not land; None if there is no record."""

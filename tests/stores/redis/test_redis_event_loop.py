@@ -8,18 +8,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from redis_support import SCOPE, looking
+from redis_support import SCOPE, key_of, looking
 from test_redis_pipelining import on_its_own_connection
 
 from onceward import AsyncGate
 from onceward._core.errors import RecordRefused, StoreCorrupt, StoreFull, StoreUnavailable
 from onceward.stores import _redis_event_loop, _redis_line
+from onceward.stores._redis_rows import TIME
 from onceward.stores.redis import AsyncRedisStore
 from onceward.testing.proxy import Proxy
 from onceward.testing.store_suite.rows import row, settled
 from servers.redis import RedisServer, needed, running, started
 
 needed()
+
+GET = b"$3\r\nGET\r\n"
 
 
 def played(url: str, play: Callable[[AsyncRedisStore, Any], Awaitable[Any]]) -> Any:
@@ -118,6 +121,89 @@ class TestTheUsualCourse:
 
         with started() as server:
             assert played(server.url(timeout=20), play) == (True, [True] * 6)
+
+
+class TestLooks:
+    """Tasks that ask for records which were seen settled: each looks, and one time serves all of a round."""
+
+    @pytest.mark.fault("a-row-is-newer-than-its-time")
+    def test_one_time_is_asked_for_after_all_rows(self) -> None:
+        """
+        Four looks and a claim in one round: the time is the last that is asked for, and it is asked for once.
+        """
+        written: list[bytes] = []
+
+        async def play(store: AsyncRedisStore, lane: Any) -> Any:
+            await _settle(store, "a", "b", "c", "d")
+            write = lane._write
+            lane._write = lambda line, data: (written.append(data), write(line, data))
+            puts = [store.put(row(SCOPE, key), None) for key in "abecd"]
+            lane._flush()
+            assert [(data.count(GET), data.count(TIME), data.endswith(TIME)) for data in written] == [(4, 1, True)]
+            return [(one.landed, one.record.state) for one in await asyncio.gather(*puts)]
+
+        shown = played(running().url(), play)
+
+        assert shown == [(False, "settled")] * 2 + [(True, "claimed")] + [(False, "settled")] * 2
+
+    def test_what_is_gone_is_claimed(self) -> None:
+        """
+        The look finds nothing, so the put follows; whoever looked beside it is shown its record.
+        """
+
+        async def play(store: AsyncRedisStore, lane: Any) -> Any:
+            [first, _] = await _settle(store, "a", "b")
+            with looking(running()) as client:
+                client.delete(key_of(store, first))
+            puts = [store.put(row(SCOPE, key), None) for key in "ab"]
+            return [(one.landed, one.record.state) for one in await asyncio.gather(*puts)]
+
+        assert played(running().url(), play) == [(True, "claimed"), (False, "settled")]
+
+    @pytest.mark.fault("who-looked-is-left-when-the-line-breaks")
+    @pytest.mark.parametrize("rows", [0, 1, 3])
+    def test_whoever_waits_for_the_time_is_not_lost(self, rows: int) -> None:
+        """
+        The connection goes after some rows have come, and before the time: everybody is answered.
+        """
+
+        async def play(store: AsyncRedisStore, lane: Any) -> Any:
+            await _settle(store, "a", "b", "c")
+            puts = [store.put(row(SCOPE, key), None) for key in "abc"]
+            lane._flush()
+            for _ in range(rows):
+                lane._read_unusual(lane._asked[0], None)
+            waiting = len(lane._looked)
+            lane.drop()
+            done, _ = await asyncio.wait(puts, timeout=30)
+            return waiting, [one.result().record.state for one in puts if one in done]
+
+        assert played(running().url(), play) == (rows, ["settled"] * 3)
+
+    def test_a_time_that_is_refused_is_asked_for_elsewhere(self) -> None:
+        """
+        An error in the place of the time: the pipeline reads the records, and nobody hears of it.
+        """
+
+        async def play(store: AsyncRedisStore, lane: Any) -> Any:
+            await _settle(store, "a", "b")
+            puts = [store.put(row(SCOPE, key), None) for key in "ab"]
+            lane._unsent.append(b"*2\r\n$4\r\nTIME\r\n$1\r\nx\r\n")
+            lane._looks = False
+            lane._asked.append(None)
+            return [one.record.state for one in await asyncio.gather(*puts)]
+
+        assert played(running().url(), play) == ["settled"] * 2
+
+
+async def _settle(store: AsyncRedisStore, *keys: str) -> list[Any]:
+    """Records that the store has seen settled."""
+    found = []
+    for key in keys:
+        held = (await store.put(row(SCOPE, key), None)).record
+        assert held is not None
+        found.append((await store.put(settled(held), held.version)).record)
+    return found
 
 
 class TestTrouble:
