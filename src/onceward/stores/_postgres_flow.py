@@ -72,11 +72,14 @@ VERSION = b"SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _NOTHING: Mapping[str, Any] = {}
 
 
+QueryParameters: TypeAlias = Mapping[str, Any] | Sequence[wire.Value]
+
+
 class QueryEffect(NamedTuple):
     """A statement to run by itself on any connection. The result is its rows."""
 
     sql: bytes | wire.NumberedStatement
-    parameters: Mapping[str, Any] | Sequence[wire.Value] = _NOTHING
+    parameters: QueryParameters = _NOTHING
     """By name; of a `Statement`, its values by number."""
 
 
@@ -162,7 +165,7 @@ def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bo
     """
     relaxed = target.may_relax and write.relaxed
     try:
-        query = _put_query(write, expect, target.lock_timeout, relaxed)
+        query = put_query(write, expect, target.lock_timeout, relaxed)
     except DRIVER_ERRORS as error:
         raise translate_error(error, target.name) from error
     patience = StatementRetries(target.name, lost=again)
@@ -232,7 +235,7 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
     relaxed = target.may_relax and all(write.relaxed for write, _ in puts)
     if len(puts) == 1:
         [(write, expect)] = puts
-        [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
+        [row] = yield put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
         results = [rows.put_result_of(row, write, expect)]
     else:
         found = yield _batch_query(puts, relaxed)
@@ -251,6 +254,13 @@ def peek_or_put_many(
     for write, expect in puts:
         settled = settled and expect is None and write.id in seen
     results = yield from (_peek_many(puts) if settled else put_many(target, puts))
+    return (yield from conclude(puts, results, seen))
+
+
+def conclude(
+    puts: Sequence[tuple[Write, bytes | None]], results: list[PutResult | None], seen: SettledIds
+) -> Flow[list[PutResult | None]]:
+    """What follows puts that were answered: a barrier, if one found itself; and what is settled now is noted."""
     for (write, _), result in zip(puts, results, strict=True):
         if result is not None and _is_own_write(result, write):
             yield QueryEffect(rows.BARRIER)
@@ -278,7 +288,8 @@ def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResul
     ]
 
 
-def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
+def put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
+    """The statement of one put."""
     if expect is not None and not write.rise:
         return QueryEffect(wire.END, wire.end_values(write, expect, lock_timeout, relaxed))
     values = wire.put_values(write, expect, lock_timeout, relaxed)

@@ -14,7 +14,7 @@ from writing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -22,6 +22,7 @@ from psycopg.pq import TransactionStatus
 
 from onceward._core.errors import StoreUnavailable
 from onceward._core.record import PutResult
+from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.runtime.flow_driver import drive_steps
 from onceward.stores import _postgres_flow as flows
@@ -36,8 +37,9 @@ from onceward.stores._postgres_errors import (
     no_free_connection,
     retry_decision,
 )
-from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, ScriptEffect, SleepEffect
-from onceward.stores._postgres_timeout import POLL_SECONDS, with_silence_timeout
+from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, QueryParameters, ScriptEffect, SleepEffect
+from onceward.stores._postgres_rows import landed_record, new_tuple, put_result_of
+from onceward.stores._postgres_timeout import POLL_SECONDS, interrupt_or_silence, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import (
     RECORD_CONVERSION,
@@ -52,6 +54,7 @@ T = TypeVar("T")
 
 PREPARE_AFTER = 1
 """Runs of a statement on one connection before it is prepared."""
+_IDLE = TransactionStatus.IDLE
 IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
 
 
@@ -74,9 +77,18 @@ class PostgresConnection(psycopg.Connection[Any]):
         try:
             answer = super().wait(asked, interval, *more, **options)
         except ServerSilent as error:
-            # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
-            raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
+            raise interrupt_or_silence(error) from None
         self.notices.check()
+        return answer
+
+    def ask(self, talk: Generator[Any, Any, T]) -> T:
+        """Run a generator of ours, which counts the server's silence by itself."""
+        try:
+            answer = super().wait(talk, POLL_SECONDS)
+        except ServerSilent as error:
+            raise interrupt_or_silence(error) from None
+        if self.notices.unconfirmed:
+            self.notices.check()
         return answer
 
 
@@ -129,13 +141,40 @@ class PostgresPool:
 
     def answer(self, batch: Sequence[QueueEntry]) -> None:
         """Give each put of a batch its answer or its error. A lead is ours, and with it a connection."""
-        came: list[PutResult | None] | Exception
+        came: list[PutResult | None] | Exception | None
         try:
-            puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-            came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+            if len(batch) == 1 and self._opened and not failpoints.ARMED:
+                came = self._put_one(batch[0])
+                if came is None:
+                    return
+            else:
+                puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+                came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+        except NotConnected as error:
+            came = error.meaning
+            came.__cause__ = error.__cause__
         except Exception as error:
             came = error
         flows.assign_results(batch, came)
+
+    def _put_one(self, entry: QueueEntry) -> list[PutResult | None] | None:
+        """A lone put. If it lands, as nearly every one does, it has its result: None. Otherwise what its flow says."""
+        write, expect, seen = entry.write, entry.expect, self._seen
+        if write is None:
+            raise TypeError("not a put")
+        if expect is None and write.id in seen:
+            return self._run(flows.peek_or_put_many(self.target, [(write, expect)], seen), in_batch=True)
+        sql, values = flows.put_query(write, expect, flows.BATCH_LOCK_TIMEOUT, self.target.may_relax and write.relaxed)
+        [row] = self._query_for_batch(sql, values)
+        fence = row[2]
+        if fence is None:
+            shown = [put_result_of(row, write, expect)]
+            return self._run(flows.conclude([(write, expect)], shown, seen), in_batch=True)
+        entry.answer = result = new_tuple(PutResult, (True, landed_record(write, row[0], row[1], fence)))
+        entry.done = True
+        if expect is not None:
+            seen.note(write.id, result)
+        return None
 
     def put_alone(self, entry: QueueEntry) -> PutResult:
         """
@@ -173,7 +212,7 @@ class PostgresPool:
         pooled = self._take()
         try:
             if isinstance(effect, QueryEffect):
-                return _query(pooled, effect)
+                return _query(pooled, effect.sql, effect.parameters)
             if isinstance(effect, ScriptEffect):
                 return _run_script(pooled.connection, effect)
             return effect.work(pooled.connection)
@@ -188,12 +227,15 @@ class PostgresPool:
         """On a leader's own connection. There are no more leaders than such connections, so none has to wait."""
         if type(effect) is not QueryEffect:
             return self._perform(effect)
+        return self._query_for_batch(effect.sql, effect.parameters)
+
+    def _query_for_batch(self, sql: bytes | NumberedStatement, parameters: QueryParameters) -> list[Any]:
         try:
             pooled = self._for_batches.pop()
         except IndexError:
             pooled = self._connect()
         try:
-            return _query(pooled, effect)
+            return _query(pooled, sql, parameters)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
                 self._discard(pooled)
@@ -201,7 +243,7 @@ class PostgresPool:
                 self._drop(self._idle)  # Whoever asks again, asks on a new line.
             raise
         finally:
-            if _is_at_rest(pooled) and not self.closed:
+            if not self.closed and _is_at_rest(pooled):
                 self._for_batches.append(pooled)
             else:
                 self._discard(pooled)
@@ -253,7 +295,7 @@ class PostgresPool:
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
         pooled = PooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
         try:
-            if self._may_prepare() and _query(pooled, QueryEffect(IS_DIRECT)) == [("on",)]:
+            if self._may_prepare() and _query(pooled, IS_DIRECT, ()) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
         except BaseException as error:
             self._discard(pooled)
@@ -268,11 +310,10 @@ class PostgresPool:
         return self.target.direct and self._reading is RECORD_CONVERSION
 
 
-def _query(pooled: PooledConnection, query: QueryEffect) -> list[Any]:
-    sql, parameters = query
+def _query(pooled: PooledConnection, sql: bytes | NumberedStatement, parameters: QueryParameters) -> list[Any]:
     if type(sql) is NumberedStatement:
-        found: list[Any] = pooled.connection.wait(pooled.wire.talk(sql, parameters))  # type: ignore[arg-type]
-        return found
+        connection = pooled.connection
+        return connection.ask(pooled.wire.talk(sql, parameters, connection.silence_seconds))  # type: ignore[arg-type]
     cursor = pooled.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return cursor.fetchall()
 
@@ -290,4 +331,4 @@ def _run_script(line: PostgresConnection, script: ScriptEffect) -> None:
 
 def _is_at_rest(pooled: PooledConnection) -> bool:
     """Whether a connection can be used again: open, and in the middle of nothing."""
-    return pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return pooled.connection.pgconn.transaction_status == _IDLE

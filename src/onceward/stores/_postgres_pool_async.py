@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from psycopg.pq import TransactionStatus
 from onceward._core.colour import AWAITS
 from onceward._core.errors import StoreUnavailable
 from onceward._core.record import PutResult
+from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.runtime.flow_driver import drive_steps_async
 from onceward.stores import _postgres_flow as flows
@@ -39,8 +40,9 @@ from onceward.stores._postgres_errors import (
     no_free_connection,
     retry_decision,
 )
-from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, ScriptEffect, SleepEffect
-from onceward.stores._postgres_timeout import POLL_SECONDS, with_silence_timeout
+from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, QueryParameters, ScriptEffect, SleepEffect
+from onceward.stores._postgres_rows import landed_record, new_tuple, put_result_of
+from onceward.stores._postgres_timeout import POLL_SECONDS, interrupt_or_silence, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import (
     RECORD_CONVERSION,
@@ -55,6 +57,7 @@ T = TypeVar("T")
 
 PREPARE_AFTER = 1
 """Runs of a statement on one connection before it is prepared."""
+_IDLE = TransactionStatus.IDLE
 IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
 
 
@@ -80,9 +83,21 @@ class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
             try:
                 answer = super().wait(asked, interval, *more, **options)
             except ServerSilent as error:
-                # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
-                raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
+                raise interrupt_or_silence(error) from None
         self.notices.check()
+        return answer
+
+    async def ask(self, talk: Generator[Any, Any, T]) -> T:
+        """Run a generator of ours, which counts the server's silence by itself."""
+        if AWAITS:
+            answer = await super().wait(talk, POLL_SECONDS)
+        else:
+            try:
+                answer = super().wait(talk, POLL_SECONDS)
+            except ServerSilent as error:
+                raise interrupt_or_silence(error) from None
+        if self.notices.unconfirmed:
+            self.notices.check()
         return answer
 
 
@@ -141,13 +156,40 @@ class AsyncPostgresPool:
 
     async def answer(self, batch: Sequence[QueueEntry]) -> None:
         """Give each put of a batch its answer or its error. A lead is ours, and with it a connection."""
-        came: list[PutResult | None] | Exception
+        came: list[PutResult | None] | Exception | None
         try:
-            puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-            came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+            if len(batch) == 1 and self._opened and not failpoints.ARMED:
+                came = await self._put_one(batch[0])
+                if came is None:
+                    return
+            else:
+                puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+                came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+        except NotConnected as error:
+            came = error.meaning
+            came.__cause__ = error.__cause__
         except Exception as error:
             came = error
         flows.assign_results(batch, came)
+
+    async def _put_one(self, entry: QueueEntry) -> list[PutResult | None] | None:
+        """A lone put. If it lands, as nearly every one does, it has its result: None. Otherwise what its flow says."""
+        write, expect, seen = entry.write, entry.expect, self._seen
+        if write is None:
+            raise TypeError("not a put")
+        if expect is None and write.id in seen:
+            return await self._run(flows.peek_or_put_many(self.target, [(write, expect)], seen), in_batch=True)
+        sql, values = flows.put_query(write, expect, flows.BATCH_LOCK_TIMEOUT, self.target.may_relax and write.relaxed)
+        [row] = await self._query_for_batch(sql, values)
+        fence = row[2]
+        if fence is None:
+            shown = [put_result_of(row, write, expect)]
+            return await self._run(flows.conclude([(write, expect)], shown, seen), in_batch=True)
+        entry.answer = result = new_tuple(PutResult, (True, landed_record(write, row[0], row[1], fence)))
+        entry.done = True
+        if expect is not None:
+            seen.note(write.id, result)
+        return None
 
     async def put_alone(self, entry: QueueEntry) -> PutResult:
         """
@@ -198,7 +240,7 @@ class AsyncPostgresPool:
         pooled = await self._take()
         try:
             if isinstance(effect, QueryEffect):
-                return await _query_async(pooled, effect)
+                return await _query_async(pooled, effect.sql, effect.parameters)
             if isinstance(effect, ScriptEffect):
                 return await _run_script_async(pooled.connection, effect)
             return await effect.work(pooled.connection)
@@ -213,12 +255,15 @@ class AsyncPostgresPool:
         """On a leader's own connection. There are no more leaders than such connections, so none has to wait."""
         if type(effect) is not QueryEffect:
             return await self._perform(effect)
+        return await self._query_for_batch(effect.sql, effect.parameters)
+
+    async def _query_for_batch(self, sql: bytes | NumberedStatement, parameters: QueryParameters) -> list[Any]:
         try:
             pooled = self._for_batches.pop()
         except IndexError:
             pooled = await self._connect()
         try:
-            return await _query_async(pooled, effect)
+            return await _query_async(pooled, sql, parameters)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
                 self._discard(pooled)
@@ -226,7 +271,7 @@ class AsyncPostgresPool:
                 self._drop(self._idle)  # Whoever asks again, asks on a new line.
             raise
         finally:
-            if _is_at_rest_async(pooled) and not self.closed:
+            if not self.closed and _is_at_rest_async(pooled):
                 self._for_batches.append(pooled)
             else:
                 self._discard(pooled)
@@ -287,7 +332,7 @@ class AsyncPostgresPool:
         if AWAITS:
             self._pooled.add(pooled)
         try:
-            if self._may_prepare() and await _query_async(pooled, QueryEffect(IS_DIRECT)) == [("on",)]:
+            if self._may_prepare() and await _query_async(pooled, IS_DIRECT, ()) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
         except BaseException as error:
             self._discard(pooled)
@@ -302,11 +347,12 @@ class AsyncPostgresPool:
         return self.target.direct and self._reading is RECORD_CONVERSION
 
 
-async def _query_async(pooled: AsyncPooledConnection, query: QueryEffect) -> list[Any]:
-    sql, parameters = query
+async def _query_async(
+    pooled: AsyncPooledConnection, sql: bytes | NumberedStatement, parameters: QueryParameters
+) -> list[Any]:
     if type(sql) is NumberedStatement:
-        found: list[Any] = await pooled.connection.wait(pooled.wire.talk(sql, parameters))  # type: ignore[arg-type]
-        return found
+        connection = pooled.connection
+        return await connection.ask(pooled.wire.talk(sql, parameters, connection.silence_seconds))  # type: ignore[arg-type]
     cursor = await pooled.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return await cursor.fetchall()
 
@@ -324,4 +370,4 @@ async def _run_script_async(line: AsyncPostgresConnection, script: ScriptEffect)
 
 def _is_at_rest_async(pooled: AsyncPooledConnection) -> bool:
     """Whether a connection can be used again: open, and in the middle of nothing."""
-    return pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return pooled.connection.pgconn.transaction_status == _IDLE

@@ -5,7 +5,8 @@ Each statement has numbered parameters and is prepared once on each connection. 
 PostgreSQL reads, and psycopg's own loaders read the rows. What psycopg does besides for a general statement (finding
 types, choosing formats, looking for a prepared statement, building arrays) would cost more than the statement itself.
 
-`StatementSender.talk` is a generator like those of psycopg: `connection.wait` drives it, blocking or awaiting.
+`StatementSender.talk` is a generator like those of psycopg: `connection.wait` drives it, blocking or awaiting; or
+`connection.ask`, if it counts the server's silence by itself.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
+from onceward.stores._postgres_timeout import silent_for, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 
 Value = bytes | None
@@ -33,6 +35,7 @@ Value = bytes | None
 _PLACE = re.compile(r"%\((\w+)\)[sb]")
 int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
 _array = Struct(">iiIii").pack
+_BINARY, _TUPLES = Format.BINARY, ExecStatus.TUPLES_OK
 _TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
 
 
@@ -191,23 +194,42 @@ class StatementSender:
         self._loader = Transformer(connection)
         self._prepared: set[bytes] = set()
 
-    def talk(self, statement: NumberedStatement, values: Sequence[Value]) -> Generator[Any, Any, list[Any]]:
-        """Send a statement; its rows. Behind a pooler nothing is prepared, because sessions are shared."""
-        connection = self._connection
-        pgconn, (name, sql, formats) = connection.pgconn, statement
-        if connection.prepare_threshold is None:
-            pgconn.send_query_params(sql, values, None, formats, Format.BINARY)
+    def talk(
+        self, statement: NumberedStatement, values: Sequence[Value], silence: float = 0.0
+    ) -> Generator[Any, Any, list[Any]]:
+        """
+        Send a statement; its rows. Behind a pooler nothing is prepared, because sessions are shared.
+
+        With `silence`, it is an error if the server says nothing for so many seconds.
+        """
+        pgconn, (name, sql, formats) = self._connection.pgconn, statement
+        if name in self._prepared:
+            pgconn.send_query_prepared(name, values, formats, _BINARY)
+        elif self._connection.prepare_threshold is None:
+            pgconn.send_query_params(sql, values, None, formats, _BINARY)
         else:
-            if name not in self._prepared:
-                pgconn.send_prepare(name, sql)
-                [result] = yield from execute(pgconn)
-                check_result(result)
-                self._prepared.add(name)
-            pgconn.send_query_prepared(name, values, formats, Format.BINARY)
-        results = yield from execute(pgconn)
-        result, loader = results[-1], self._loader
-        if result.status != ExecStatus.TUPLES_OK:
+            pgconn.send_prepare(name, sql)
+            preparing = execute(pgconn)
+            [result] = yield from (with_silence_timeout(preparing, silence) if silence else preparing)
             check_result(result)
+            self._prepared.add(name)
+            pgconn.send_query_prepared(name, values, formats, _BINARY)
+        asked = execute(pgconn)
+        try:
+            # What `with_silence_timeout` does, without a generator more for every statement.
+            wanted, silent = next(asked), 0
+            while True:
+                ready = yield wanted
+                if not ready and silence:
+                    silent = silent_for(silent, silence)
+                elif silent:
+                    silent = 0
+                wanted = asked.send(ready)
+        except StopIteration as stop:
+            result = stop.value[-1]
+        if result.status != _TUPLES:
+            check_result(result)
+        loader = self._loader
         loader.set_pgresult(result)
         return loader.load_rows(0, result.ntuples, tuple)
 

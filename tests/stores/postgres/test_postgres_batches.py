@@ -20,10 +20,14 @@ from onceward.stores import _postgres_rows as rows
 from onceward.stores import _postgres_wire as wire
 from onceward.stores import open_async_store, open_store
 from onceward.stores._group_commit import BATCH_MAX
+from onceward.stores._postgres_pool import PostgresPool
+from onceward.stores._postgres_pool_async import AsyncPostgresPool
 from onceward.testing.store_suite.rows import random_token, reclaimed, row, settled, without_durations
 from servers.postgres import needed
 
 needed()
+
+POOLS = (PostgresPool, AsyncPostgresPool)
 
 
 @pytest.fixture(params=COLOURS)
@@ -43,7 +47,16 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[bytes]]:
         sent.append([write.id for write, _ in puts])
         return put_many(target, puts)
 
+    def lone(put: Any) -> Any:
+        def noted_one(pool: Any, entry: Any) -> Any:
+            sent.append([entry.write.id])
+            return put(pool, entry)
+
+        return noted_one
+
     monkeypatch.setattr(flows, "put_many", noted)
+    for pool in POOLS:
+        monkeypatch.setattr(pool, "_put_one", lone(pool._put_one))
     return sent
 
 
@@ -58,7 +71,17 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             yield flows.QueryEffect(b"SELECT pg_sleep(0.3)")
         return (yield from put_many(target, puts))
 
+    def lone(put: Any) -> Any:
+        def slowly_one(pool: Any, entry: Any) -> Any:
+            if not due.is_set():
+                return put(pool, entry)
+            return pool.run(flows.peek_or_put_many(pool.target, [(entry.write, entry.expect)], pool._seen))
+
+        return slowly_one
+
     monkeypatch.setattr(flows, "put_many", slowly)
+    for pool in POOLS:
+        monkeypatch.setattr(pool, "_put_one", lone(pool._put_one))
     return due.set
 
 
