@@ -65,7 +65,7 @@ def test_nobody_in_a_batch_is_told_that_it_landed(url: str, server: PostgresServ
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 8
 
 
-@pytest.mark.fault("recognised-by-a-read")
+@pytest.mark.fault("recognised-by-a-read", "a-lone-put-is-recognised-by-a-read")
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("again", ["put", "batch"])
 def test_a_write_that_is_sent_again_is_believed_after_one_that_waits(

@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 from postgres_support import COLOURS, Handle, handle, query
+from psycopg.waiting import Ready
 
 from onceward.stores import _postgres_wire as wire
+from onceward.stores._postgres_errors import ServerSilent
 from onceward.testing.store_suite.rows import row, settled
 from servers.postgres import PostgresServer, needed
 
@@ -57,6 +59,27 @@ def test_a_failed_statement_raises_the_drivers_error_and_leaves_the_line_usable(
                 connection.wait(line.talk(divide, [wire.int8(0)]))
 
             assert connection.wait(line.talk(divide, [wire.int8(1)])) == [(1,)]
+
+
+@pytest.mark.fault("the-silence-of-a-statement-is-not-counted", "bytes-do-not-end-a-silence")
+def test_a_statement_counts_the_silence_of_the_server_and_bytes_end_it(url: str) -> None:
+    """
+    So many looks that find nothing are an error; whatever is heard in between, and it counts anew.
+    """
+    sleep = wire.numbered_statement("sleep", b"SELECT 1 FROM pg_sleep(600)", ())
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        talk = wire.StatementSender(connection).talk(sleep, [], 0.5)
+        next(talk)
+        told, looks = "", 0
+        try:
+            for ready in (0, 0, 0, 0, Ready.R, 0, 0, 0, 0, 0, 0, 0, 0, 0):
+                looks += 1
+                talk.send(ready)
+        except ServerSilent as error:
+            told = str(error)
+        connection.pgconn.finish()
+
+    assert (told, looks) == ("was silent for 0.5 s", 10)
 
 
 @pytest.mark.parametrize("options", ["", "client_encoding=latin1"])
