@@ -111,10 +111,15 @@ class EventLoopCommit:
         finally:
             self._batches.remove(batch)
         for entry in batch:
-            if entry.answer is PUT_ALONE and entry.error is None:
-                self._start(self._put_alone(entry))
-            else:
+            answer, future = entry.answer, entry.future
+            if entry.error is not None:
                 self._answer(entry)
+            elif answer is PUT_ALONE:
+                self._start(self._put_alone(entry))
+            elif entry.followers is not None or future is None:
+                self._answer(entry)
+            elif not future.done():  # What `_answer` does, for nearly every put.
+                future.set_result(answer)
 
     async def _put_alone(self, entry: QueueEntry) -> None:
         """As patiently as it takes; the error, if there is one, is its caller's alone."""

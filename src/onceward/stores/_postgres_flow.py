@@ -240,7 +240,15 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
     else:
         found = yield _batch_query(puts, relaxed)
         by_id = {row[-1]: row for row in found}
-        results = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
+        results = []
+        for write, expect in puts:
+            row = by_id[write.id]
+            fence = row[2]
+            if fence is None:
+                results.append(rows.put_result_of(row, write, expect))
+            else:
+                landed = rows.landed_record(write, row[0], row[1], fence)
+                results.append(rows.new_tuple(PutResult, (True, landed)))
     if failpoints.ARMED:
         failpoints.hit(AFTER_PUT)
     return results
@@ -261,15 +269,15 @@ def conclude(
     puts: Sequence[tuple[Write, bytes | None]], results: list[PutResult | None], seen: SettledIds
 ) -> Flow[list[PutResult | None]]:
     """What follows puts that were answered: a barrier, if one found itself; and what is settled now is noted."""
+    own = False
     for (write, _), result in zip(puts, results, strict=True):
-        if result is not None and _is_own_write(result, write):
-            yield QueryEffect(rows.BARRIER)
-            break
-    for (write, _), result in zip(puts, results, strict=True):
-        if result is not None:
-            seen.note(write.id, result)
-        else:
+        if result is None:
             seen.forget(write.id)
+            continue
+        seen.note(write.id, result)
+        own = own or (not result.landed and _is_own_write(result, write))
+    if own:
+        yield QueryEffect(rows.BARRIER)
     return results
 
 

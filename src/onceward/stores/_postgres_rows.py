@@ -232,7 +232,8 @@ _HELD = """SELECT kept.id FROM clock, given
 JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect"""
 _IN_ORDER = "clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept"
 _OF_HELD = "FROM clock, held, given WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect"
-_RESULTS = f"""SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, given.id
+_RESULTS = f"""SELECT clock.now, {_US}, landed.fence,
+CASE WHEN seen.id IS NOT NULL THEN ROW({_SEEN_COLUMNS}) END, given.id
 FROM clock, given LEFT JOIN landed ON landed.id = given.id
 LEFT JOIN seen ON seen.id = given.id AND landed.id IS NULL"""  # noqa: S608 - constants
 
@@ -498,13 +499,13 @@ def record_of(then: int, row: Sequence[Any]) -> Record:
 
 
 _VERSION = COLUMNS.index("version")
-_NARROW = 4
-"""Columns of a put that shows what stands there as one."""
+_NARROW = 5
+"""At most so many columns has a put that shows what stands there as one."""
 
 
 def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> PutResult | None:
     """The result of a put; None if the statement's snapshot was too old, so that it has to be sent again."""
-    if len(row) == _NARROW:
+    if len(row) <= _NARROW:
         return landed_or_row(row, write, expect)
     now, then, fence = row[:3]
     if fence is not None:
@@ -533,21 +534,18 @@ def landed_record(write: Write, now: int, then: int, fence: int) -> Record:
     The clock was read before the statement had to wait for locks, so part of the lease may be over by now. The record
     shows how much is left, and the caller renews if that is too little.
     """
-    passed = then - now
-    first_at = write.first_at or now
-    return new_tuple(
-        Record,
-        (
-            *write[:12],
-            fence,
-            write.attempt,
-            first_at,
-            now if write.settled_at == NOW else write.settled_at,
-            then - first_at,
-            None if write.lease is None else write.lease - passed,
-            None if write.replay is None else write.replay - passed,
-            None if write.forget is None else write.forget - passed,
-            *write[19:22],
-            write.holder,
-        ),
-    )
+    # fmt: off
+    (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, _, attempt,
+        first_at, settled_at, lease, replay, forget, codec, result, error, _, _, holder,
+    ) = write
+    passed, first_at = then - now, first_at or now
+    return new_tuple(Record, (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+        first_at, now if settled_at == NOW else settled_at, then - first_at,
+        None if lease is None else lease - passed,
+        None if replay is None else replay - passed,
+        None if forget is None else forget - passed,
+        codec, result, error, holder,
+    ))
+    # fmt: on

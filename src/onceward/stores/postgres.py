@@ -173,7 +173,8 @@ class AsyncPostgresStore:
 
         It is under way when this returns, awaited or not.
         """
-        return self._here().commits.submit(write, expect)
+        here = self._by_loop.get(asyncio.get_running_loop()) or self._here()
+        return here.commits.submit(write, expect)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
