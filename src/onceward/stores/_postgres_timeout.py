@@ -15,14 +15,6 @@ POLL_SECONDS = 0.1
 """How often a wait for the server looks up: psycopg's own interval, so that Ctrl-C is heard."""
 
 
-def silent_for(looks: int, seconds: float) -> int:
-    """One look more that found nothing; an error once there were so many that the server was silent for so long."""
-    looks += 1
-    if looks >= round(seconds / POLL_SECONDS):
-        raise ServerSilent(f"was silent for {seconds:g} s")
-    return looks
-
-
 def with_silence_timeout(asked: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
     """
     What psycopg waits for, and an error once the server has been silent for so long.
@@ -30,12 +22,14 @@ def with_silence_timeout(asked: Generator[Any, Any, T], seconds: float) -> Gener
     The silence is counted in psycopg's own looks at the socket, so it needs no clock. Bytes end it: a long answer over
     a slow line is no silence.
     """
-    silent = 0
+    looks, silent = round(seconds / POLL_SECONDS), 0
     try:
         wanted = next(asked)
         while True:
             ready = yield wanted
-            silent = 0 if ready else silent_for(silent, seconds)
+            silent = 0 if ready else silent + 1
+            if silent >= looks:
+                raise ServerSilent(f"was silent for {seconds:g} s")
             wanted = asked.send(ready)
     except StopIteration as stop:
         value: T = stop.value

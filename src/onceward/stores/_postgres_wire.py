@@ -27,7 +27,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_timeout import silent_for, with_silence_timeout
+from onceward.stores._postgres_timeout import with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 
 Value = bytes | None
@@ -215,18 +215,8 @@ class StatementSender:
             self._prepared.add(name)
             pgconn.send_query_prepared(name, values, formats, _BINARY)
         asked = execute(pgconn)
-        try:
-            # What `with_silence_timeout` does, without a generator more for every statement.
-            wanted, silent = next(asked), 0
-            while True:
-                ready = yield wanted
-                if not ready and silence:
-                    silent = silent_for(silent, silence)
-                elif silent:
-                    silent = 0
-                wanted = asked.send(ready)
-        except StopIteration as stop:
-            result = stop.value[-1]
+        results = yield from (with_silence_timeout(asked, silence) if silence else asked)
+        result = results[-1]
         if result.status != _TUPLES:
             check_result(result)
         loader = self._loader
