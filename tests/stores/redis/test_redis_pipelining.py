@@ -71,7 +71,7 @@ def gathered(store: Any, calls: list[Callable[[], Any]]) -> list[Any]:
     pipeline.hold(held)
     with ThreadPoolExecutor(len(calls)) as pool:
         running = [pool.submit(call) for call in calls]
-        while len(pipeline._queue) < len(calls) + 1:
+        while len(pipeline.queue) < len(calls) + 1:
             threading.Event().wait(0.001)
         pipeline.let_go(held)
         return [one.exception(30) or one.result() for one in running]

@@ -303,11 +303,10 @@ class TestReplicas:
         """
         with started(*DURABLE) as primary, started(*DURABLE) as replica:
             follow(replica, primary.port)
-            url = primary.url(prefix="shop", replicas=1, timeout=1)
-            with Gate(url, scope=SCOPE) as gate:
+            with Gate(primary.url(prefix="shop", replicas=1, timeout=60), scope=SCOPE) as gate:
                 assert gate.run("k", lambda: "done") == "done"
             replica.kill()
-            with Gate(url, scope=SCOPE) as gate:
+            with Gate(primary.url(prefix="shop", replicas=1, timeout=1), scope=SCOPE) as gate:
                 assert [gate.run("k", lambda: "again") for _ in range(2)] == ["done", "done"]
 
 
