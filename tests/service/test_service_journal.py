@@ -21,6 +21,8 @@ from onceward.journal.views import CallFilter
 from onceward.service.access import Caller, Role
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
 from onceward.service.settings import Settings, store_url_of
+from onceward.service.web.calls import ApiCall
+from onceward.service.web.problems import RequestMalformed
 
 CALLER = Caller("tok1", "tok1", "acme", "test", Role.ADMIN, None, prepaid=False, scope_by="tenant")
 
@@ -80,6 +82,47 @@ def test_a_call_is_one_note_and_one_under_way_is_in_the_journal(tmp_path: Path) 
         return len(notes), [one.outcome for one in before], [one.outcome for one in after]
 
     assert asyncio.run(observed()) == (2, ["executed", None], ["executed", "executed"])
+
+
+@pytest.mark.fault("service-journal-notes-what-only-read", "service-journal-forgets-the-end-of-a-long-read")
+def test_what_has_only_read_is_left_out_unless_it_is_there_already(tmp_path: Path) -> None:
+    """
+    A read that ends before the journal is written leaves no note; one that took longer gets its end, and one that
+    failed is noted.
+    """
+
+    async def observed() -> list[tuple[str, str | None]]:
+        async with open_service_journal(f"sqlite:///{tmp_path}/agent.db") as journal:
+            observer = JournalObserver(journal)
+            asked = {name: _request(f"/v1/{name}") for name in ("short", "long", "failed")}
+            ends = {name: observer.begun(CALLER, request) for name, request in asked.items()}
+            for request in asked.values():
+                ApiCall(request, CALLER, None, None).note_read()  # type: ignore[arg-type]
+            ends["short"](Response(status_code=200), None)
+            await journal.flush()
+            ends["long"](Response(status_code=200), None)
+            ends["failed"](Response(status_code=400), RequestMalformed("no"))
+            await journal.flush()
+            return [(one.tool, one.outcome) for one in await journal.find(CallFilter(None, oldest_first=True))]
+
+    assert sorted(asyncio.run(observed())) == [("POST /v1/failed", "refused"), ("POST /v1/long", "executed")]
+
+
+@pytest.mark.fault("service-journal-notes-every-query")
+def test_queries_are_not_in_the_journal_and_writes_are(noted: Served) -> None:
+    """
+    Of SQL without a key: what only reads is nobody's effect. One that is under way when the journal is written is noted
+    all the same, which cannot be so for all of them.
+    """
+    path = noted.database()
+    for _ in range(30):
+        assert noted.query(path, "SELECT count(*) FROM events").status == 200
+    noted.query(path, INSERT, ["e-9", "click"])
+    noted.query(path, INSERT, ["e-10", "click"], key="after-the-reads")
+    until_ended(noted, "after-the-reads", 1)
+
+    calls = [one["call"] for one in journal(noted)].count(f"POST {path}/query")
+    assert 3 <= calls < 30  # The table, the two rows, and perhaps a few that took long.
 
 
 def _request(path: str) -> Request:

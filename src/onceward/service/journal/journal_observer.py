@@ -7,6 +7,7 @@ Written behind the calls, so that no call waits for it. A key is noted as the di
 from __future__ import annotations
 
 from hashlib import sha256
+from threading import Lock
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +19,7 @@ from onceward.journal.notes import CallDetails, CallSubject, JournalNote
 from onceward.protocol import headers
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
-from onceward.service.web.calls import OnCallEnded
+from onceward.service.web.calls import OnCallEnded, only_read
 from onceward.service.web.request_head import RequestHead, head_of
 
 PATH_MAX = 200
@@ -36,7 +37,8 @@ def open_service_journal(url: str) -> AsyncJournal:
 
 class JournalObserver:
     """
-    A `CallObserver` that notes every call which may change something.
+    A `CallObserver` that notes every call which may change something. A call that has only read is left out, unless it
+    took so long that its beginning is there.
 
     Only ends are handed to the journal. Whoever writes it asks, before each writing, for the beginnings of what is
     still under way: most calls have ended by then, and need one row.
@@ -46,6 +48,8 @@ class JournalObserver:
         self._journal = journal
         self._environment = environment
         self._open: dict[str, CallSubject] = {}
+        self._noting = Lock()
+        """Held while beginnings are noted: what has only read must not be noted after it was found that it was not."""
         journal.ask_for_more(self._begun_meanwhile)
 
     def begun(self, caller: Caller, request: Request) -> OnCallEnded:
@@ -68,6 +72,8 @@ class JournalObserver:
         self._open[subject.about] = subject
 
         def ended(response: Response | None, refused: OncewardError | None) -> None:
+            if only_read(request) and refused is None and self._leaves_out(subject):
+                return
             how = call_outcome(response, refused)
             detail = refused.code if refused is not None else str(response.status_code) if response else None
             self._journal.put([subject.ended(how.value, detail)])
@@ -77,7 +83,15 @@ class JournalObserver:
 
     def _begun_meanwhile(self) -> list[JournalNote]:
         """The beginnings of what is under way, each once. Called by whoever writes, in a thread of its own."""
-        return [one.begun() for one in tuple(self._open.values()) if not one.noted]
+        with self._noting:
+            return [one.begun() for one in tuple(self._open.values()) if not one.noted]
+
+    def _leaves_out(self, subject: CallSubject) -> bool:
+        """Leave a call out of the journal, unless its beginning is there."""
+        with self._noting:
+            if not subject.noted:
+                del self._open[subject.about]
+            return not subject.noted
 
 
 def _unnoted(response: Response | None, refused: OncewardError | None) -> None:

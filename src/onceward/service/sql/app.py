@@ -337,7 +337,10 @@ class SqlApp:
         held = None if identity is None else (call.caller.environment, call.path("database"), reader, identity)
         try:
             async with self._running.hold(held):
-                return self._respond(await self._within_quota(call, identity, sqls, run), identity)
+                response = self._respond(await self._within_quota(call, identity, sqls, run), identity)
+            if identity is None and all(map(self._dialect.only_reads, sqls)):
+                call.note_read()
+            return response
         except SqlError as error:
             raise with_limit(error, self._limits) from None
         except InFlight as first:

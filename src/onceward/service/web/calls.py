@@ -26,6 +26,14 @@ OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
 """Called when a call has ended, with the response and the refusal. No response: the client is gone."""
 
 
+_ONLY_READ = "onceward.only_read"
+
+
+def only_read(request: Request) -> bool:
+    """Whether a call that has ended is known to have changed nothing, whatever its method: `ApiCall.note_read`."""
+    return _ONLY_READ in request.scope
+
+
 class CallObserver(Protocol):
     """Sees calls begin and end. It must not wait, and it must not raise."""
 
@@ -112,6 +120,10 @@ class ApiCall:
         """What the caller's tenant uses of this process."""
         self.usage = CallUsage()
         """What this call cost, and what is left: for its response's header, whatever the response is."""
+
+    def note_read(self) -> None:
+        """It has ended, and has only read, although its method allows for more."""
+        self.request.scope[_ONLY_READ] = True
 
     def path(self, name: str) -> str:
         """A part of the path."""
