@@ -90,6 +90,28 @@ def test_whoever_queues_behind_a_lone_caller_is_woken(store: SqliteStore, clock:
     assert store._database.commits.is_free()
 
 
+@pytest.mark.fault("a-lone-lead-is-given-up-without-the-mutex")
+def test_the_lead_is_taken_and_given_up_under_the_mutex(store: SqliteStore) -> None:
+    """
+    Others look through the leads under it, and must not find them changing.
+    """
+    commits, held = store._database.commits, []
+
+    class Watched(dict[Any, Any]):
+        def __setitem__(self, lead: Any, batch: Any) -> None:
+            held.append(("taken", commits.mutex.locked()))
+            super().__setitem__(lead, batch)
+
+        def __delitem__(self, lead: Any) -> None:
+            held.append(("given up", commits.mutex.locked()))
+            super().__delitem__(lead)
+
+    commits.leads = Watched()
+
+    assert store.put(claimed(key(1)), None).landed
+    assert held == [("taken", True), ("given up", True)]
+
+
 @pytest.mark.fault("a-lone-put-keeps-the-lead-if-it-fails")
 def test_an_error_is_the_callers_and_gives_up_the_lead(store: SqliteStore) -> None:
     """

@@ -118,10 +118,9 @@ class LoneLead(QueueEntry):
     """
     The lead of a blocking caller who found nobody there, and goes past the queue with one write.
 
-    Under `mutex` it sees that there are no `leads`, and puts this one there. It writes, and takes it out again without
-    the mutex; if there is a `queue` by then, it lets the next one lead, under the mutex. Nobody is forgotten: whoever
-    queues looks for a free lead afterwards, and whoever gives one up looks at the queue afterwards. If anything is
-    raised, `withdraw` puts things in order.
+    Under `mutex` it sees that there are no `leads`, and puts this one there. It writes; then, under the mutex, it takes
+    the lead out again, and lets the next one lead if there is a `queue` by then. If anything is raised, `withdraw` puts
+    things in order.
     """
 
     __slots__ = ()
@@ -222,7 +221,7 @@ class GroupCommit:
         self._take_from = take
         self._most = in_flight
         self.mutex = threading.Lock()
-        """Held while the queue or the leads are changed, and never for longer; `LoneLead` tells of one exception."""
+        """Held while the queue or the leads are looked through or changed, and never for longer."""
         self.queue: deque[QueueEntry] = deque()
         """Who waits to be in a batch."""
         self.leads: dict[QueueEntry, list[QueueEntry]] = {}

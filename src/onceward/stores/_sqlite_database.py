@@ -131,9 +131,9 @@ class SqliteDatabase:
                     result = rows.put_in(cursor, write, expect, self._wall_us())
                     # A claim that finds somebody there before it is a sign of replays: look first, next time.
                     connections.stale = result.landed
-                    del commits.leads[lead]
-                    if commits.queue:
-                        with commits.mutex:
+                    with commits.mutex:
+                        del commits.leads[lead]
+                        if commits.queue:
                             commits.elect_and_wake()
                     return result
                 commits.withdraw(lead)
