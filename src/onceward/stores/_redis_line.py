@@ -57,12 +57,8 @@ class RedisLine:
                 reply = reader.gets()
                 if reply is not False:
                     break
-        except TimeoutError:
-            raise exceptions.TimeoutError("no reply") from None
-        except OSError as error:
-            raise exceptions.ConnectionError(f"the connection broke: {error}") from None
-        except hiredis.HiredisError as error:
-            raise exceptions.ConnectionError(f"what the server sends is not Redis: {error}") from None
+        except (OSError, hiredis.HiredisError) as error:
+            raise _trouble_of(error) from None
         return _error_of(reply) if type(reply) is hiredis.ReplyError else reply
 
     def talk(self, packed: bytes, count: int, replies: list[Any]) -> bool:
@@ -80,12 +76,8 @@ class RedisLine:
                 replies.append(reply)
                 count -= 1
             return failed
-        except TimeoutError:
-            raise exceptions.TimeoutError("no reply") from None
-        except OSError as error:
-            raise exceptions.ConnectionError(f"the connection broke: {error}") from None
-        except hiredis.HiredisError as error:
-            raise exceptions.ConnectionError(f"what the server sends is not Redis: {error}") from None
+        except (OSError, hiredis.HiredisError) as error:
+            raise _trouble_of(error) from None
 
     def fed(self, data: bytes) -> None:
         """Take what has arrived."""
@@ -112,3 +104,12 @@ def line_of(connection: object) -> RedisLine | None:
     """The line of a connection of redis-py that has logged in; None if we cannot have it."""
     connected = getattr(connection, "_sock", None)
     return RedisLine(connected) if hiredis is not None and isinstance(connected, socket.socket) else None
+
+
+def _trouble_of(error: Exception) -> exceptions.RedisError:
+    """The driver's error for one of the socket's, or of the reader's."""
+    if isinstance(error, TimeoutError):
+        return exceptions.TimeoutError("no reply")
+    if isinstance(error, OSError):
+        return exceptions.ConnectionError(f"the connection broke: {error}")
+    return exceptions.ConnectionError(f"what the server sends is not Redis: {error}")
