@@ -19,7 +19,7 @@ from onceward.stores import _sqlite_database
 from onceward.stores.sqlite import SqliteStore
 
 
-class Gate(Clock):
+class HeldClock(Clock):
     """A clock that can be made to wait: whoever reads it has the lead."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Gate(Clock):
 
 
 @pytest.fixture
-def clock() -> Gate:
-    return Gate()
+def clock() -> HeldClock:
+    return HeldClock()
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Gate) -> Iterator[SqliteStore]:
+def store(tmp_path: Path, clock: HeldClock) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "store.db", environment=clock)
     yield store
     if store._database.commits.is_free():  # Otherwise a test has failed, and closing would wait for ever.
@@ -74,7 +74,7 @@ def test_a_lone_caller_goes_past_the_queue(store: SqliteStore) -> None:
 
 
 @pytest.mark.fault("a-lone-put-wakes-nobody")
-def test_whoever_queues_behind_a_lone_caller_is_woken(store: SqliteStore, clock: Gate) -> None:
+def test_whoever_queues_behind_a_lone_caller_is_woken(store: SqliteStore, clock: HeldClock) -> None:
     """
     It came while the other one was under way: it waits, and leads as soon as that one is done.
     """
