@@ -27,19 +27,24 @@ SECRET_BYTES_MIN = 16
 
 _CANONICAL, _RAW, _KEYED = b"\x01", b"\x02", b"\x03"
 _SCHEMES = frozenset(_CANONICAL + _RAW + _KEYED)
-_CANONICAL_PREFIX = b"onceward/fingerprint/1\0"
-_RAW_PREFIX = b"onceward/fingerprint/2\0"
+# They have read the prefix of their scheme. To copy one takes less than to make a new one.
+_CANONICAL_HASHER = sha256(b"onceward/fingerprint/1\0")
+_RAW_HASHER = sha256(b"onceward/fingerprint/2\0")
 _KEYED_PREFIX = b"onceward/fingerprint/3\0"
 
 
 def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
-    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical(request)).digest()
+    hasher = _CANONICAL_HASHER.copy()
+    hasher.update(canonical(request))
+    return _CANONICAL + hasher.digest()
 
 
 def fingerprint_form(form: bytes) -> bytes:
     """The same of a value whose canonical form is known."""
-    return _CANONICAL + sha256(_CANONICAL_PREFIX + form).digest()
+    hasher = _CANONICAL_HASHER.copy()
+    hasher.update(form)
+    return _CANONICAL + hasher.digest()
 
 
 fingerprint = fingerprint_canonical
@@ -47,8 +52,8 @@ fingerprint = fingerprint_canonical
 
 def fingerprint_raw(body: bytes) -> bytes:
     """Fingerprint of bytes as they came: any other byte makes another request."""
-    hasher = sha256(_RAW_PREFIX)
-    hasher.update(body)  # Not joined to the prefix: a body may be large.
+    hasher = _RAW_HASHER.copy()
+    hasher.update(body)
     return _RAW + hasher.digest()
 
 

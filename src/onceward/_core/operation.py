@@ -138,7 +138,9 @@ class Operation:
     def confirm(self, sent: float, lease: int) -> None:
         """The store has said that the claim holds for a lease (microseconds), asked at `sent`."""
         self.claimed_at = self.claimed_at or sent
-        self.confirmed_until = max(self.confirmed_until, sent + lease / 1e6)
+        until = sent + lease / 1e6
+        if until > self.confirmed_until:
+            self.confirmed_until = until
 
     @property
     def key(self) -> str:
