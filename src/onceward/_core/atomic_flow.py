@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, NotEncodable, decode, encode, encode_failure
+from onceward._core.codec import Encoded, KeptResult, NotEncodable, encode_failure, keep
 from onceward._core.dead_holder_flow import decide_with_holder, put_in_doubt
 from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
 from onceward._core.events import Event, EventType
@@ -44,7 +44,7 @@ from onceward._core.flow import (
 )
 from onceward._core.keys import digest_of
 from onceward._core.operation import AtomicOperation, Outcome, UnclaimedOperation, mark_judged
-from onceward._core.operation_flow import POLL_FIRST, OperationRequest, call_function
+from onceward._core.operation_flow import POLL_FIRST, OperationRequest, call_function, settled_outcome
 from onceward._core.record import Decision, PutResult, Record, Refuse, Replay, Start, Wait, Write
 from onceward._core.unrun_results import UnrunResult
 
@@ -324,17 +324,17 @@ def _release_savepoint() -> Flow[None]:
 
 
 def _settle(request: OperationRequest, run: AtomicRun, value: Any) -> Flow[_AttemptEnd]:
-    kept = encode_result(request, value)
+    kept = keep_result(request, value)
     put: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
     if not put.landed or put.record is None:
         return (yield from _overtaken(request, run))
-    return committed_outcome(request, kept, put.record)
+    return settled_outcome(request, kept, put.record)
 
 
-def encode_result(request: OperationRequest, value: Any) -> Encoded:
+def keep_result(request: OperationRequest, value: Any) -> KeptResult:
     """A result as it is stored; `ResultInvalid` if it cannot be."""
     try:
-        kept = encode(value)
+        kept = keep(value)
     except NotEncodable as error:
         raise ResultInvalid(f"{error}. Your transaction was rolled back, so nothing happened") from None
     if kept.data is not None and len(kept.data) > request.terms.result_bytes_max:
@@ -344,11 +344,6 @@ def encode_result(request: OperationRequest, value: Any) -> Encoded:
             "rolled back"
         )
     return kept
-
-
-def committed_outcome(request: OperationRequest, kept: Encoded, settled: Record) -> Outcome[Any]:
-    """What the caller is told whose function has run: its value through the codec, so that it equals every replay."""
-    return Outcome(decode(kept, request.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
 def _overtaken(request: OperationRequest, run: AtomicRun) -> Flow[_AttemptEnd]:

@@ -5,7 +5,6 @@ The adapter for the caller's psycopg connection: it sends what `PsycopgTransacti
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
@@ -116,8 +115,12 @@ class PsycopgTransaction(Finishing):
         connection = self._connection
         answers: list[Any] = []
         try:
-            with connection.lock, closing(exchange(connection, effect, answers)) as talking:
-                connection.wait(talking)
+            with connection.lock:
+                talking = exchange(connection, effect, answers)
+                try:
+                    connection.wait(talking)
+                finally:
+                    talking.close()
         except DRIVER_ERRORS as error:
             raise statement_failure(connection, effect, answers, error) from error
         return answers

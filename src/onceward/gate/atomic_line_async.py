@@ -21,9 +21,8 @@ from onceward._core.atomic_flow import (
     AtomicRun,
     after_commit,
     claimed,
-    committed_outcome,
-    encode_result,
     event_in_transaction,
+    keep_result,
     operate_atomic,
     unclaimed,
 )
@@ -34,6 +33,7 @@ from onceward._core.events import EventType
 from onceward._core.finish_flow import outcome_of
 from onceward._core.flow import CallFunction, Flow, Raised, Returned
 from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.operation_flow import settled_outcome
 from onceward._core.record import Replay, Start
 from onceward._core.unrun_results import may_be_unrun
 from onceward.gate.call_factory import PreparedCall
@@ -169,7 +169,7 @@ class AsyncAtomicLine(AsyncEffectRunner):
         if run is None or isinstance(ended, Raised) or may_be_unrun(ended.value):
             raise UnusualAnswer(ended)
         try:
-            kept = encode_result(request, ended.value)
+            kept = keep_result(request, ended.value)
         except ResultInvalid:
             raise UnusualAnswer(ended) from None
         answers.append(ended)
@@ -178,7 +178,7 @@ class AsyncAtomicLine(AsyncEffectRunner):
             self._check_cancelled(put)
         if not put.landed or put.record is None:
             raise UnusualAnswer(put)
-        outcome = committed_outcome(request, kept, put.record)
+        outcome = settled_outcome(request, kept, put.record)
         answers.append(put)
         took = 0.0
         if request.listening:

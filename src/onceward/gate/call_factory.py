@@ -46,7 +46,8 @@ WINDOW = "window"
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _LABELS = tuple(f"{environment}:" for environment in ENVIRONMENTS)
-_PARTICULAR = (Guarantee.ATOMIC.value, Guarantee.PROBED.value)
+_ATOMIC = Guarantee.ATOMIC.value
+_PARTICULAR = (_ATOMIC, Guarantee.PROBED.value)
 """Guarantees that not every function can be run under."""
 _log = logging.getLogger("onceward")
 
@@ -397,7 +398,7 @@ class CallFactory:
         given: str | None = None,
     ) -> OperationRequest:
         """What a flow in the caller's own transaction is told, whatever function it calls."""
-        terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
+        terms = self.agreed({**options, "guarantee": _ATOMIC})
         if terms.settle == INSIDE:
             raise ConfigurationError(
                 "settle='inside' cannot be used here: in your transaction the gate settles by itself. It is "

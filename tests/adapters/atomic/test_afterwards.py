@@ -246,6 +246,7 @@ def test_the_table_stays_small(tmp_path: Path) -> None:
         for order in range(300):
             declared(mine, order)
             gate.atomic(mine, f"k:{order}", lambda: 1)
+            gate._purger.wait()
             clock.advance(2)
         left = mine.execute("SELECT count(*) FROM onceward_records").fetchone()[0]
         mine.close()
