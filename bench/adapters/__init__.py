@@ -33,6 +33,13 @@ class Known(NamedTuple):
 SQLITE = {
     "raw": Known("raw, two durable writes", "bench.adapters.raw:Raw", BLOCKING, separate=False),
     "raw-group": Known("raw group commit, writer thread", "bench.adapters.raw:RawGroup", separate=False),
+    "record": Known("the rows of a record by hand", "bench.adapters.raw_record:RawRecord", WRITTEN, separate=False),
+    "record-group": Known(
+        "the rows of a record by hand, writer thread",
+        "bench.adapters.raw_record:RawRecordGroup",
+        ("fresh_thr",),
+        separate=False,
+    ),
     "ours": Known("onceward", "bench.adapters.ours:durable"),
     "ours-relaxed": Known("onceward, settle=relaxed", "bench.adapters.ours:relaxed"),
     "peer-e": Known("peer E 0.2.1 forced to FULL", "bench.adapters.peer_exactly_once:full", peer=True, separate=False),
@@ -50,6 +57,12 @@ POSTGRES = {
     "raw": Known("raw, claim-or-get and settle", "bench.adapters.raw_postgres:RawPostgres", separate=False),
     "raw-batched": Known(
         "raw, batches by hand", "bench.adapters.raw_postgres:RawPostgresBatched", AWAITING, separate=False
+    ),
+    "record": Known(
+        "the rows of a record by hand",
+        "bench.adapters.raw_record_postgres:RawRecordPostgres",
+        WRITTEN,
+        separate=False,
     ),
     "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
     "peer-e": Known("peer E 0.2.1", "bench.adapters.peer_exactly_once:postgres", peer=True, separate=False),

@@ -79,7 +79,7 @@ def test_a_short_run_prints_ratios_and_aims(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        *(("SQLITE", name) for name in ("raw", "raw-group", "ours")),
+        *(("SQLITE", name) for name in ("raw", "raw-group", "record", "record-group", "ours")),
         *(("METRICS", name) for name in ("ours-listening", "ours-metrics", "ours-journal", "hand-journal")),
     ],
 )
@@ -102,7 +102,11 @@ def test_every_shape_of_slice_runs(group: str, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("group", "name"), [(group, name) for group in ("POSTGRES", "REDIS") for name in ("raw", "raw-batched", "ours")]
+    ("group", "name"),
+    [
+        *((group, name) for group in ("POSTGRES", "REDIS") for name in ("raw", "raw-batched", "ours")),
+        ("POSTGRES", "record"),
+    ],
 )
 def test_every_shape_of_slice_runs_against_a_server(group: str, name: str, tmp_path: Path) -> None:
     """
@@ -112,8 +116,8 @@ def test_every_shape_of_slice_runs_against_a_server(group: str, name: str, tmp_p
     from bench.interleave import Worker
 
     known = getattr(adapters, group)[name]
-    numbered = redis.running().url().partition("?")[0].rpartition("/")[0] + f"/{NUMBERS[name]}"
-    url = _database() if group == "POSTGRES" else numbered
+    server = redis.running().url().partition("?")[0].rpartition("/")[0]
+    url = _database() if group == "POSTGRES" else f"{server}/{NUMBERS[name]}"
     worker = Worker(name, sys.executable, "bench.slices:Slices", tmp_path, known.place, "shared", url)
     try:
         done = {case: worker.ask(f"slice {case} 0.01")["operations"] for case in known.cases}
