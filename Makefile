@@ -111,8 +111,8 @@ chromium: $(STAMP) ## Fetch Chromium into build, for the tests with a real brows
 	@PYTHONPATH=tests $(BIN)/python -m servers.chromium_package
 
 .PHONY: test-stores
-test-stores: $(STAMP) ## The whole suite of stores on PostgreSQL 15 as well (a minute)
-	POSTGRES_15=all $(PYTEST) tests/stores/postgres/test_postgres_15.py
+test-stores: $(STAMP) ## The whole suite of stores on PostgreSQL 15 and on a divided table as well (two minutes)
+	SUITES=all $(PYTEST) tests/stores/postgres/test_postgres_15.py tests/stores/postgres/test_postgres_partitions.py
 
 .PHONY: test-loaded
 test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores

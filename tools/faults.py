@@ -41,7 +41,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300
 """One fault's tests may take this long; a fault that makes them hang is not caught by an assertion."""
-SHARE = 90
+SHARE = 120
 """One of so many is planted in each run of `make test`: the tests of all of them run there, without a fault."""
 UNUSED = ("cacheprovider", "randomly", "xdist", "anyio", "faker", "schemathesis")
 """Plug-ins of pytest that no marked test needs. Importing the last two takes longer than most marked tests."""

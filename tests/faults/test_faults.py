@@ -24,6 +24,7 @@ KNOWN = faults.load()
 HANGING = {
     "a-stream-of-django-waits-for-a-reader-that-has-left",
     "doctor-import-outlives-its-time",
+    "the-answer-waits-for-the-handler",
     "workers-go-on-when-their-block-is-thrown-away",
 }
 """What these do is to hang, for half a minute and more, until a limit ends it: `make faults` has the time."""

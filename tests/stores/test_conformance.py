@@ -7,6 +7,8 @@ import pytest
 from onceward.testing.store_suite.suite import *  # noqa: F403
 from onceward.testing.store_suite.suite import TestACallersClock, TestDisciplines, TestReplaying
 
+pytestmark = pytest.mark.dose(2, of="place")
+
 STORES = ("memory://", "sqlite://")
 
 # The suite is for everybody, so it does not know the numbers of our requirements. These tests of it prove some.

@@ -12,7 +12,7 @@ from onceward.testing.store_suite.suite import *  # noqa: F403
 
 STORES = ("sqlite:///{tmp}/store.db?read_first=0",)
 
-pytestmark = pytest.mark.requirement("E17")
+pytestmark = [pytest.mark.requirement("E17"), pytest.mark.dose(1, of="place")]
 
 
 @pytest.mark.requirement("B03")

@@ -1,20 +1,19 @@
 """
 The suite on PostgreSQL 15, where it is installed: in both colours.
 
-What has to do with a server's version is what it understands and how it compares, waits and counts. The whole suite
-runs on PostgreSQL 18 beside this; `make test-stores` (POSTGRES_15=all) runs the whole of it here, too.
+What has to do with a server's version is what it understands and how it compares, waits and counts.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 
 import pytest
 
 from onceward.testing.store_suite.suite import *  # noqa: F403
 from servers.handles import Deferred
 from servers.postgres import DEBIAN_15, PostgresServer, needed, throwaway
+from servers.suites import leave_out_clients
 
 pytestmark = pytest.mark.dose(1, of="place")
 
@@ -22,16 +21,7 @@ needed()
 if not DEBIAN_15.is_dir():
     pytest.skip("PostgreSQL 15 is not installed here", allow_module_level=True)
 
-
-LEFT_OUT = (
-    *("TestAClosedStore", "TestAServerThatIsAway", "TestCancellation", "TestDamage", "TestDisciplines"),
-    *("TestACallersClock", "TestHolders", "TestProcesses", "TestReplaying", "TestTwoHandles", "TestWhatAStoreSays"),
-    "TestWhoseClockItIs",
-)
-"""About the client, its processes and its lines, the same on every server."""
-if os.environ.get("POSTGRES_15") != "all":
-    for name in LEFT_OUT:
-        del globals()[name]
+leave_out_clients(globals())
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A table of records in partitions: the whole suite on it, and what is different to look after."""
+"""A table of records in partitions: the suite on it, and what is different to look after."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from onceward.stores import _postgres_upkeep as upkeep
 from onceward.testing.store_suite.suite import *  # noqa: F403
 from servers.handles import Deferred
 from servers.postgres import PostgresServer, needed, running
+from servers.suites import leave_out_clients
 
 pytestmark = pytest.mark.dose(1, of="place")
 
 needed()
+leave_out_clients(globals())
 
 
 @cache
