@@ -430,6 +430,7 @@ def test_what_was_taken_ahead_of_an_endpoint_that_fails_keeps_its_attempts(world
     endpoint = Gated(fast=100)
     endpoint.outcome = DeliveryFailed("down")
     relay, running = taken_ahead(world, endpoint, threshold=1, recovery=3600.0)
+    ahead = len(relay._routes["billing"].waiting)
     endpoint.go_on.set()
     patience = threading.Event()
     while relay._routes["billing"].busy:
@@ -440,7 +441,8 @@ def test_what_was_taken_ahead_of_an_endpoint_that_fails_keeps_its_attempts(world
 
     tried = world.rows("SELECT attempts, count(*) FROM onceward_outbox_messages WHERE state = 'waiting' GROUP BY 1")
     failed = len(endpoint.got) - 100
-    assert 3 <= failed <= 6  # A turn that was under way meanwhile may have handed over as many as there are threads.
+    # Turns that were under way meanwhile may have handed over as many as there are threads, each.
+    assert 3 <= failed < 3 + ahead
     assert sorted(tried) == [(0, 100 - failed), (1, failed)]
 
 
