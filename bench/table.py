@@ -114,7 +114,7 @@ ROWS = (
         )
         for shape, case, aim in (("1 caller", "fresh_seq", 0.65), ("8 threads", "fresh_thr", 0.6))
     ),
-    _row("Redis everysec fresh, 1 caller", "SET NX GET + SET", _EVERYSEC, "fresh_seq", 0.8, _REDIS),
+    _row("Redis everysec fresh, 1 caller", "SET NX GET + SET", _EVERYSEC, "fresh_seq", 0.8, _REDIS, _RECORD),
     _row("Redis everysec replay, 1 caller", "SET NX GET, no fingerprint", _EVERYSEC, "replay_seq", 0.95, _REDIS),
     _row("Redis everysec fresh, 8 threads", "SET NX GET + SET", _EVERYSEC, "fresh_thr", 1.0, _REDIS),
     _row("Redis everysec fresh, 50 tasks", "redis.asyncio", _EVERYSEC, "fresh_task", 1.6, _REDIS),
@@ -169,7 +169,7 @@ NOTES = (
     "the same by CPU time per operation (on a server: of the client's process). Rows of a listener, of metrics and of "
     "a journal are CPU time against the same without it, and those of the service's writes and replays CPU time of "
     "server and workers against a bare application's; less is better.",
-    "The limit is the best raw way in the same run; of a fresh call of one caller or of threads on SQLite and "
+    "The limit is the best raw way in the same run; of a fresh call of one caller, and of threads on SQLite and "
     "PostgreSQL, the rows of a record by hand. Raw compares no fingerprint: a replay of ours checks that the request "
     "is the same, and the reference does not.",
     "Within 5 % of the best peer is level. Where an aim lies above 0.9 of its limit, 0.9 of the limit is the aim.",

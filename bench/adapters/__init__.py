@@ -76,6 +76,9 @@ REDIS = {
     "raw-batched": Known(
         "raw, pipelines by hand", "bench.adapters.raw_redis:RawRedisBatched", AWAITING, separate=False
     ),
+    "record": Known(
+        "the row of a record by hand", "bench.adapters.raw_record_redis:RawRecordRedis", WRITTEN, separate=False
+    ),
     "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
     "peer-e": Known("peer E 0.2.1", "bench.adapters.peer_exactly_once:redis", peer=True, separate=False),
     "idemkit": Known("idemkit 1.0.2", "bench.adapters.peer_idemkit:redis", peer=True),
