@@ -137,7 +137,7 @@ ROWS = (
     Row("the service, keyed write", _BARE_CPU, ("service",), "write", 1.5, limits=(), more_cpu=True),
     Row("the service, replay", _BARE_CPU, ("service",), "replay", 1.7, limits=(), more_cpu=True),
     Row("the service, read of one row", "the same by a bare application", ("service",), "read", 0.5, limits=()),
-    Row("the ledger, a hundred deltas a transaction", "two tables by hand", ("ledger",), "batches", 0.1, limits=()),
+    Row("the ledger, a hundred deltas a transaction", "two tables by hand", ("ledger",), "batches", 0.08, limits=()),
     *(
         Row(f"the relay, {store}", "http.client, a connection each", ("relay",), "deliver", aim, (), _KEPT, name)
         for store, name, aim in (("SQLite", "sqlite", 0.52), ("PostgreSQL", "postgres", 0.64))
