@@ -67,7 +67,7 @@ else:
     # orjson's own: bytes that it copies unread. It has no canonical form.
     _FOREIGN = (orjson.Fragment,) if hasattr(orjson, "Fragment") else ()  # Since 3.9; older ones have none.
 
-__all__ = ["DEPTH_MAX", "canonical", "canonical_json", "canonical_pure", "canonical_texts", "parse_json"]
+__all__ = ["DEPTH_MAX", "canonical", "canonical_bytes", "canonical_json", "canonical_pure", "canonical_texts", "parse_json"]
 
 # Bytes of JSON text that are worth a try: one that is in vain costs a tenth of the strict reading that follows it, but
 # orjson lets no other thread run meanwhile (a few milliseconds for so many).
@@ -101,7 +101,7 @@ def canonical(value: object) -> bytes:
     if _dumps is None:
         return canonical_pure(value)
     if type(value) is bytes:
-        return b'"' + b2a_base64(value, newline=False).translate(_URL_SAFE, b"=") + b'"'
+        return canonical_bytes(value)
     try:
         wholes = _survey(value, DEPTH_MAX - 1) if type(value) is dict else _survey((value,), DEPTH_MAX)
         raw = _dumps(value, _converted, _OPTIONS)
@@ -115,6 +115,11 @@ def canonical(value: object) -> bytes:
     if wholes == raw.count(b".0,") + raw.count(b".0]") + raw.count(b".0}"):
         return raw.replace(b".0,", b",").replace(b".0]", b"]").replace(b".0}", b"}")
     return _mended(raw)
+
+
+def canonical_bytes(value: bytes) -> bytes:
+    """The canonical form of bytes: `canonical(value)`."""
+    return b'"' + b2a_base64(value, newline=False).translate(_URL_SAFE, b"=") + b'"'
 
 
 def canonical_texts(texts: list[str | None]) -> bytes:

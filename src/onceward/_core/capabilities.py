@@ -110,6 +110,12 @@ class Capabilities:
     A quick look at what a replay needs: microseconds, in both colours, or None. For stores where a look costs far less
     than a write; it is a speed-up, and guards nothing.
     """
+    look: Callable[[bytes], Awaitable[PeekResult | None] | None] | None = field(default=None, repr=False)
+    """
+    The same where a look has to be awaited, for ids that were seen settled lately: the read is under way when this
+    returns, and whoever asks at the same moment shares it. None for any other id, at once: a first call must not wait
+    for a look before its claim. What is awaited never raises; None is no answer, and the claim follows.
+    """
     joins: TransactionJoiner | OwnTables | None = field(default=None, repr=False)
     """How its records are written in a transaction of the caller's own."""
     identify: Callable[[], Awaitable[object]] | None = field(default=None, repr=False)

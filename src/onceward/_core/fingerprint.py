@@ -17,7 +17,7 @@ import hmac
 from collections.abc import Mapping
 from hashlib import sha256
 
-from onceward._core.canonical import canonical
+from onceward._core.canonical import canonical, canonical_bytes
 from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.keys import length_prefixed
 
@@ -38,6 +38,11 @@ def fingerprint_canonical(request: object) -> bytes:
     hasher = _CANONICAL_HASHER.copy()
     hasher.update(canonical(request))
     return _CANONICAL + hasher.digest()
+
+
+def fingerprint_bytes(request: bytes) -> bytes:
+    """`fingerprint_canonical` of a value that is bytes, such as a hash."""
+    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical_bytes(request)).digest()
 
 
 def fingerprint_form(form: bytes) -> bytes:

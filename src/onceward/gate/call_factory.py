@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,13 +14,13 @@ from onceward._core.codec import Restorer
 from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, EventType, Listener
-from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.fingerprint import fingerprint_bytes, fingerprint_canonical
 from onceward._core.finish_flow import outcome_of
 from onceward._core.keys import ENVIRONMENTS, KEY_PARTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import Claimant, Guarantee, new_tuple, replays
-from onceward._core.record_types import PurgeResult
+from onceward._core.record_types import PeekResult, PurgeResult
 from onceward._core.resilience import resilience_of
 from onceward._core.sealing import Sealer, opened_peek
 from onceward._core.settle_inside_flow import INSIDE
@@ -97,6 +97,7 @@ class CallFactory:
     ) -> None:
         capabilities = capabilities_of(store)
         self._quick_look = capabilities.peek
+        self._awaited_look = capabilities.look
         self._sealer = sealer
         self._use_scope(check_scope(scope))
         self._relaxes = capabilities.relaxes
@@ -116,6 +117,8 @@ class CallFactory:
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
         label, colon, _ = scope.partition(":")
         self._label = label if colon and label in ENVIRONMENTS else None
+        self._before, self._names = ("", ()) if self._label is None else (f"{self._label}:", _LABELS)
+        """What goes in front of a key, and beginnings of keys that name an environment by themselves."""
         look = self._quick_look
         self._peek = look if look is None or self._sealer is None else opened_peek(look, self._sealer, scope)
 
@@ -201,11 +204,9 @@ class CallFactory:
 
     def stored_key(self, key: str) -> str:
         """The key as it is stored: checked, and carrying the scope's environment if it has one."""
-        if self._label is None:
-            return check_key(key)
-        if type(key) is str and not key.startswith(_LABELS):  # The usual key: it names no environment by itself.
-            return f"{self._label}:{check_key(key)}"
-        return environment_key(self._label, key)
+        if type(key) is str and not key.startswith(self._names):  # The usual key: it names no environment by itself.
+            return self._before + check_key(key)
+        return check_key(key) if self._label is None else environment_key(self._label, key)
 
     def request_for(
         self,
@@ -257,11 +258,19 @@ class CallFactory:
     ) -> RecordName:
         return RecordName(record_id(kind, self.scope, *parts), kind, parts, family, given)
 
-    def _replayed(self, id: bytes, fingerprint: bytes, operation: str, restore: Restorer | None) -> Outcome[Any] | None:
-        """The stored outcome, if a quick look finds it. Not while failpoints are armed."""
-        if self._peek is None or ARMED:
-            return None
-        seen = self._peek(id)
+    def _replayed(
+        self,
+        id: bytes,
+        fingerprint: bytes,
+        operation: str,
+        restore: Restorer | None,
+        seen: PeekResult | None = None,
+    ) -> Outcome[Any] | None:
+        """The stored outcome, if a quick look finds it (or has `seen` it). Not while failpoints are armed."""
+        if seen is None:
+            if self._peek is None or ARMED:
+                return None
+            seen = self._peek(id)
         if seen is None or not replays(seen, fingerprint):
             return None
         if self._listeners or EVENT_STREAM.listeners:
@@ -271,6 +280,26 @@ class CallFactory:
             return outcome_of(seen, restore)
         except OncewardError as error:
             raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
+
+    async def _after_look(
+        self,
+        looking: Awaitable[PeekResult | None],
+        name: RecordName,
+        fingerprint: bytes,
+        terms: Terms,
+        operation: str,
+        invoke: Invoke,
+        probe: Callable[..., Any] | None,
+    ) -> PreparedCall | Outcome[Any]:
+        """The stored outcome, if a look that is under way finds it; otherwise the call, prepared."""
+        seen, id = await looking, name.id
+        if seen is not None and self._sealer is not None:
+            seen = self._sealer.opened_peek(seen, self.scope, id)
+        if seen is not None:
+            outcome = self._replayed(id, fingerprint, operation, None, seen)
+            if outcome is not None:
+                return outcome
+        return self._prepared(name, fingerprint, terms, operation, invoke, probe)
 
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> PreparedCall:
         """Only the name of a record, for deciding it."""
@@ -337,23 +366,31 @@ class CallFactory:
         self,
         key: str,
         invoke: Invoke,
-        request: Any,
+        request: bytes,
         operation: str,
         terms: Terms,
         probe: Callable[..., Any] | None,
         *,
         awaits: bool,
-    ) -> PreparedCall | Outcome[Any]:
-        """The same for a function of our own: it takes the operation, marks nothing, and need not be looked at."""
+    ) -> PreparedCall | Outcome[Any] | Coroutine[Any, Any, PreparedCall | Outcome[Any]]:
+        """
+        The same for a function of our own: it takes the operation, marks nothing, and need not be looked at. The key
+        has passed `check_key`, and the request is a hash. If a look is worth waiting for, what comes is to be awaited.
+        """
         if probe is not None:
             check_runnable(probe, awaits=awaits)
             check_probe(terms, probe)
-        stored = self.stored_key(key)
-        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        stored = self.stored_key(key) if key.startswith(self._names) else self._before + key
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_bytes(request)
         outcome = self._replayed(id, fingerprint, operation, None)
         if outcome is not None:
             return outcome
         name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
+        look = self._awaited_look
+        if look is not None and not ARMED:
+            looking = look(id)
+            if looking is not None:
+                return self._after_look(looking, name, fingerprint, terms, operation, invoke, probe)
         return self._prepared(name, fingerprint, terms, operation, invoke, probe)
 
     def prepare_requeue(

@@ -188,13 +188,15 @@ class Gate:
         key: str,
         fn: Callable[[Operation], Any],
         *,
-        request: Any,
+        request: bytes,
         name: str,
         probe: Callable[..., Any] | None = None,
-    ) -> PreparedCall | Outcome[Any]:
+    ) -> PreparedCall | Outcome[Any] | PreparedCall | Outcome[Any]:
         """
         The stored outcome, if a quick look finds it; otherwise a call for `operate` or `held`. For adapters whose
-        function is always the same, and takes the operation.
+        function is always the same, and takes the operation; they have checked the key, and hashed the request.
+
+        A gate that awaits gives a coroutine of either, if its store has to be waited for and has seen a result lately.
         """
         return self._call_factory.prepare_known(key, fn, request, name, terms, probe, awaits=False)
 

@@ -34,7 +34,7 @@ class SealedJoiner:
 
 def sealed_capabilities(store: object, sealer: Sealer) -> Capabilities:
     """
-    The capabilities of a store that seals. Its quick look is left out: what that shows can only be opened by who knows
+    The capabilities of a store that seals. Its quick looks are left out: what they show can only be opened by who knows
     the scope (`CallFactory`).
     """
     behind = capabilities_of(store)
@@ -47,4 +47,4 @@ def sealed_capabilities(store: object, sealer: Sealer) -> Capabilities:
         )
     elif joins is not None:
         joins = SealedJoiner(joins, sealer)
-    return replace(behind, peek=None, joins=joins)
+    return replace(behind, peek=None, look=None, joins=joins)

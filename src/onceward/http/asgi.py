@@ -107,7 +107,9 @@ class IdempotencyMiddleware:
             self._look(scope)
         reply = None
         if scope["type"] == "http":
-            method = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
+            method = scope["method"]
+            if method not in self._methods:
+                method = method.upper()  # As most frameworks read it: to them a "post" is a POST.
             if method in self._methods or scope["path"].startswith(self._well_known):
                 admitted = self._admit(method, scope)
                 if isinstance(admitted, AdmittedRequest):
@@ -136,15 +138,14 @@ class IdempotencyMiddleware:
         if b"?" in raw:
             raw = raw.partition(b"?")[0]
         given = scope["headers"]
-        by_name = dict(given)
-        if len(by_name) == len(given) and b"".join(by_name).islower():
-            headers = [*by_name.items()]
+        single: dict[bytes, bytes] | None = dict(given)
+        if len(single) == len(given) and b"".join(single).islower():
+            headers = [*single.items()]
         else:
-            headers = [(name.lower(), value) for name, value in given]
-            by_name = dict(headers)
+            headers, single = [(name.lower(), value) for name, value in given], None
         state = scope.get("state")
         sent = (method, path, raw, scope.get("query_string") or b"", headers, scope)
-        return self._admission.admit(new_tuple(IncomingRequest, sent), state and state.get(OPERATION), by_name)
+        return self._admission.admit(new_tuple(IncomingRequest, sent), state and state.get(OPERATION), single)
 
     def _look(self, scope: Scope) -> None:
         """Learn the application's routes, once: when it starts, or when its first request arrives."""

@@ -8,7 +8,7 @@ it, and gets its error.
 
 Besides the connections that are lent there are those for batches, one for each that may be under way. They belong to
 the leaders of the group commit: callers who wait for a lock, each on a connection of their own, cannot keep the others
-from writing.
+from writing. On an event loop there is one more, for looks: a replay does not wait for a commit.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class PostgresPool:
         """Whether it has worked before."""
         self._idle: list[PooledConnection] = []
         self._for_batches: list[PooledConnection] = []
-        self._seen = SettledIds()
+        self.seen = SettledIds()
+        """Ids whose results were seen lately."""
         lent = lends or max(1, target.pool_size - target.batches)
         self._opening = threading.Lock()
         self._free = threading.Semaphore(lent)
@@ -149,7 +150,7 @@ class PostgresPool:
                     return
             else:
                 puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-                came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+                came = self.run(flows.peek_or_put_many(self.target, puts, self.seen), in_batch=True)
         except NotConnected as error:
             came = error.meaning
             came.__cause__ = error.__cause__
@@ -159,7 +160,7 @@ class PostgresPool:
 
     def _put_one(self, entry: QueueEntry) -> list[PutResult | None] | None:
         """A lone put. If it lands, as nearly every one does, it has its result: None. Otherwise what its flow says."""
-        write, expect, seen = entry.write, entry.expect, self._seen
+        write, expect, seen = entry.write, entry.expect, self.seen
         if write is None:
             raise TypeError("not a put")
         if expect is None and write.id in seen:

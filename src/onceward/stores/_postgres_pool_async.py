@@ -8,7 +8,7 @@ it, and gets its error.
 
 Besides the connections that are lent there are those for batches, one for each that may be under way. They belong to
 the leaders of the group commit: callers who wait for a lock, each on a connection of their own, cannot keep the others
-from writing.
+from writing. On an event loop there is one more, for looks: a replay does not wait for a commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from psycopg.pq import TransactionStatus
 
 from onceward._core.colour import AWAITS
 from onceward._core.errors import StoreUnavailable
-from onceward._core.record import PutResult
+from onceward._core.record import PeekResult, PutResult
 from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment
 from onceward.runtime.flow_driver import drive_steps_async
@@ -45,11 +45,13 @@ from onceward.stores._postgres_rows import landed_record, new_tuple, put_result_
 from onceward.stores._postgres_timeout import POLL_SECONDS, interrupt_or_silence, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import (
+    LOOK,
     RECORD_CONVERSION,
     ConversionContext,
     NumberedStatement,
     StatementSender,
     connect_arguments,
+    ids_value,
 )
 from onceward.stores._settled_ids import SettledIds
 
@@ -137,9 +139,11 @@ class AsyncPostgresPool:
         """Whether it has worked before."""
         self._idle: list[AsyncPooledConnection] = []
         self._for_batches: list[AsyncPooledConnection] = []
-        self._seen = SettledIds()
+        self.seen = SettledIds()
+        """Ids whose results were seen lately."""
         lent = lends or max(1, target.pool_size - target.batches)
         if AWAITS:
+            lent = lends or lent - target.looks_apart
             self._opening = asyncio.Lock()
             self._free = asyncio.Semaphore(lent)
             self._pooled: set[AsyncPooledConnection] = set()
@@ -164,7 +168,7 @@ class AsyncPostgresPool:
                     return
             else:
                 puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-                came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
+                came = await self.run(flows.peek_or_put_many(self.target, puts, self.seen), in_batch=True)
         except NotConnected as error:
             came = error.meaning
             came.__cause__ = error.__cause__
@@ -174,7 +178,7 @@ class AsyncPostgresPool:
 
     async def _put_one(self, entry: QueueEntry) -> list[PutResult | None] | None:
         """A lone put. If it lands, as nearly every one does, it has its result: None. Otherwise what its flow says."""
-        write, expect, seen = entry.write, entry.expect, self._seen
+        write, expect, seen = entry.write, entry.expect, self.seen
         if write is None:
             raise TypeError("not a put")
         if expect is None and write.id in seen:
@@ -209,6 +213,15 @@ class AsyncPostgresPool:
             self._drop(self._for_batches)
 
     if AWAITS:
+
+        async def look(self, ids: list[bytes]) -> dict[bytes, PeekResult]:
+            """What stands under these ids, each of them seen settled before; on a leader's connection."""
+            found = await self._query_for_batch(LOOK, ids_value(ids))
+            there = {row[0]: new_tuple(PeekResult, row[1:]) for row in found}
+            for id in ids if len(there) < len(ids) else ():
+                if id not in there:
+                    self.seen.forget(id)
+            return there
 
         def abandon(self) -> None:
             """Let go of every connection at once, also from outside a loop that is no more."""

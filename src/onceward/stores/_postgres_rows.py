@@ -276,13 +276,14 @@ FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
 
 
 @cache
-def peek_statement(bytes_max: int) -> bytes:
+def peek_statement(bytes_max: int | None = None) -> bytes:
     """What a quick look shows of records (`PeekResult`), behind their ids; of those with results of so many bytes."""
+    short = "" if bytes_max is None else f" AND coalesce(length(result), length(error), 0) <= {bytes_max}"
     left = "{} - clock.now"
     shown = ("state", "fingerprint", left.format("replay_until"), left.format("forget_at"), "codec", "result", "error")
     return f"""
 SELECT id, {", ".join(shown)}, first_at, attempt, fence FROM onceward_records, (SELECT {_US} AS now) AS clock
-WHERE id = ANY (%(ids)b::bytea[]) AND coalesce(length(result), length(error), 0) <= {bytes_max}""".encode()  # noqa: S608
+WHERE id = ANY (%(ids)b::bytea[]){short}""".encode()  # noqa: S608
 
 
 _PLACEHOLDER = {

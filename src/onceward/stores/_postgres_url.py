@@ -74,6 +74,11 @@ class PostgresTarget(NamedTuple):
     """How many batches may be under way at once, each on a connection of its own."""
 
     @property
+    def looks_apart(self) -> bool:
+        """Whether looks on an event loop may have a connection, and leave one for callers that wait."""
+        return self.pool_size > self.batches + 1
+
+    @property
     def lock_timeout(self) -> str:
         """For PostgreSQL, in its unit; 0 would mean for ever."""
         return _milliseconds(self.lock_seconds)

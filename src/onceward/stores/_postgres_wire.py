@@ -86,6 +86,7 @@ BATCH = numbered_statement("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeo
 ENDS = numbered_statement("ends", rows.ENDS, (*rows.ENDS_FIELDS, "lock_timeout", "relaxed"))
 FIND = numbered_statement("find", rows.FIND, ("id",))
 FIND_MANY = numbered_statement("find_many", rows.FIND_MANY, ("ids",))
+LOOK = numbered_statement("look", rows.peek_statement(), ("ids",))
 
 
 def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
@@ -180,7 +181,7 @@ def ends_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, r
 
 
 def ids_value(ids: Sequence[bytes]) -> list[Value]:
-    """The value of `FIND_MANY`: an array of ids."""
+    """The value of `FIND_MANY` and `LOOK`: an array of ids."""
     return [array_of(_KINDS["bytea"], ids)]
 
 

@@ -7,7 +7,8 @@ The PostgreSQL store: one table, many machines, both colours.
 
 Options (everything else in the query is libpq's):
 
-- `onceward_pool=8`: connections of this process. Concurrent writes share one; the others serve callers that wait.
+- `onceward_pool=8`: connections of this process. Concurrent writes share one, and on an event loop looks for stored
+  results another; the others serve callers that wait.
 - `onceward_lock_timeout=5`: how many seconds a call waits for a row that another transaction holds, or for a free
   connection, before it raises `StoreUnavailable`.
 - `onceward_answer_timeout=10`: how many seconds, beyond that, the server may be silent before its connection is given
@@ -33,11 +34,12 @@ from typing import Any, NamedTuple, Self, cast
 
 from onceward._core.capabilities import Capabilities, OwnTables
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import PutResult, Record, Write
+from onceward._core.record import PeekResult, PutResult, Record, Write
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime.environment import REAL, Environment
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._event_loop_commit import EventLoopCommit
+from onceward.stores._event_loop_looks import EventLoopLooks
 from onceward.stores._group_commit import PUT_ALONE, GroupCommit, QueueEntry
 from onceward.stores._postgres_pool import PostgresPool
 from onceward.stores._postgres_pool_async import AsyncPostgresPool
@@ -53,6 +55,7 @@ class _Loop(NamedTuple):
 
     pool: AsyncPostgresPool
     commits: EventLoopCommit
+    looks: EventLoopLooks
 
 
 class PostgresStore:
@@ -161,6 +164,7 @@ class AsyncPostgresStore:
         return Capabilities(
             awaits=True,
             relaxes=self.target.may_relax,
+            look=self.look if self.target.looks_apart else None,
             indexes_unsettled=True,
             joins=OwnTables(self),
             identify=self.identify,
@@ -175,6 +179,15 @@ class AsyncPostgresStore:
         """
         here = self._by_loop.get(asyncio.get_running_loop()) or self._here()
         return here.commits.submit(write, expect)
+
+    def look(self, id: bytes) -> asyncio.Future[PeekResult | None] | None:
+        """
+        A look at what a replay needs, if this id was seen settled lately; None if not.
+
+        It is under way when this returns. It has a connection of its own if a batch of writes is under way.
+        """
+        here = self._by_loop.get(asyncio.get_running_loop())
+        return here.looks.look(id) if here is not None and id in here.pool.seen else None
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
@@ -224,6 +237,7 @@ class AsyncPostgresStore:
         """Close the connections. Those of other event loops are dropped without a goodbye to the server."""
         here = self._here()
         await here.commits.finish()
+        await here.looks.finish()
         await here.pool.close()
         for loop, there in list(self._by_loop.items()):
             if there is not here:
@@ -242,7 +256,7 @@ class AsyncPostgresStore:
                 self._by_loop.pop(old).pool.abandon()
             pool = AsyncPostgresPool(self.target, self.environment)
             commits = EventLoopCommit(pool.answer, pool.put_alone, in_flight=self.target.batches)
-            here = self._by_loop[loop] = _Loop(pool, commits)
+            here = self._by_loop[loop] = _Loop(pool, commits, EventLoopLooks(pool.look))
         return here
 
 

@@ -75,7 +75,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         def slowly_one(pool: Any, entry: Any) -> Any:
             if not due.is_set():
                 return put(pool, entry)
-            return pool.run(flows.peek_or_put_many(pool.target, [(entry.write, entry.expect)], pool._seen))
+            return pool.run(flows.peek_or_put_many(pool.target, [(entry.write, entry.expect)], pool.seen))
 
         return slowly_one
 

@@ -59,7 +59,7 @@ class KeyedExchange(HandlerRun):
     def prepare(self, connection: ServerConnection) -> Reply | None:
         """
         Find the caller and read the body, then take a quick look for a stored response. The reply to send at once;
-        None: it `passes`, or may be claimed.
+        None: it `passes`, or `_ready` is what to claim, and the body is in its buffer.
 
         The connection knows its exchange and is not known to it: so both are gone with the request, and no garbage
         collector has to look for them.
@@ -72,42 +72,37 @@ class KeyedExchange(HandlerRun):
                     caller = connection.call_scope(caller, admitted.incoming)
                 except Exception as error:
                     raise scope_function_failed(error, connection.scope_label) from error
-            gate = admission.gate_for(caller, self.profile)
+            gate = admission.gates.get(caller) if type(caller) is str else None
             if gate is None:
-                self.passes = True
-                return None
+                gate = admission.gate_for(caller, self.profile)
+                if gate is None:
+                    self.passes = True
+                    return None
             self.gate = gate
-            read = admitted.fingerprint
+            read, whole = admitted.fingerprint, None
             connection.load_body(admitted, self.body)
             request = read.digest()
-            return self._look(request)
+            self._request = request
+            key, plan = admitted.identity
+            if plan is None:
+                probe = self.profile.probe
+                found: Any = gate.prepare_on(
+                    admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
+                )
+                if isinstance(found, Outcome):
+                    if self.body.on_disk:
+                        self.body.close()
+                    return admission.response_for_outcome(admitted, found)
+                self._ready = found
+            if whole is not None:
+                self.body.write(whole)
+            return None
         except OncewardError as error:
             self.body.close()
             return admission.response_for_error(admitted, error)
         except BaseException:
             self.body.close()
             raise
-
-    def _look(self, request: bytes, whole: bytes | None = None) -> Reply | None:
-        """
-        The stored response, if a quick look finds it. Otherwise `_ready` is what to claim, and the body is in its
-        buffer: it is put there now if it came whole.
-        """
-        admitted, self._request = self.admitted, request
-        key, plan = admitted.identity
-        if plan is None:
-            probe = self.profile.probe
-            found = self.gate.prepare_on(
-                admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
-            )
-            if isinstance(found, Outcome):
-                if self.body.on_disk:
-                    self.body.close()
-                return self.admission.response_for_outcome(admitted, found)
-            self._ready = found
-        if whole is not None:
-            self.body.write(whole)
-        return None
 
     def close(self) -> None:
         """Close the body's temporary file."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, Protocol
 
 from onceward._core.colour import AWAITS
@@ -62,7 +63,7 @@ class AsyncKeyedExchange(HandlerRun):
     async def prepare(self, connection: AsyncServerConnection) -> Reply | None:
         """
         Find the caller and read the body, then take a quick look for a stored response. The reply to send at once;
-        None: it `passes`, or may be claimed.
+        None: it `passes`, or `_ready` is what to claim, and the body is in its buffer.
 
         The connection knows its exchange and is not known to it: so both are gone with the request, and no garbage
         collector has to look for them.
@@ -77,50 +78,47 @@ class AsyncKeyedExchange(HandlerRun):
                         caller = caller if type(caller) is str or not isawaitable(caller) else await caller
                 except Exception as error:
                     raise scope_function_failed(error, connection.scope_label) from error
-            gate = admission.gate_for(caller, self.profile)
+            gate = admission.gates.get(caller) if type(caller) is str else None
             if gate is None:
-                self.passes = True
-                return None
+                gate = admission.gate_for(caller, self.profile)
+                if gate is None:
+                    self.passes = True
+                    return None
             self.gate = gate
-            read = admitted.fingerprint
+            read, whole = admitted.fingerprint, None
             if AWAITS:
                 whole = connection.load_body(admitted, self.body)
                 if type(whole) is bytes:
-                    return self._look(read.digest_whole(whole), whole)
-                if whole is not None:
-                    await whole
-                request = await offload(read.digest) if read.size > HEAVY_BYTES else read.digest()
+                    request = read.digest_whole(whole)
+                else:
+                    whole = await whole if whole is not None else None
+                    request = await offload(read.digest) if read.size > HEAVY_BYTES else read.digest()
             else:
                 connection.load_body(admitted, self.body)
                 request = read.digest()
-            return self._look(request)
+            self._request = request
+            key, plan = admitted.identity
+            if plan is None:
+                probe = self.profile.probe
+                found: Any = gate.prepare_on(
+                    admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
+                )
+                if AWAITS:
+                    found = await found if type(found) is CoroutineType else found
+                if isinstance(found, Outcome):
+                    if self.body.on_disk:
+                        self.body.close()  # of no colour
+                    return admission.response_for_outcome(admitted, found)
+                self._ready = found
+            if whole is not None:
+                self.body.write(whole)
+            return None
         except OncewardError as error:
             self.body.close()  # of no colour
             return admission.response_for_error(admitted, error)
         except BaseException:
             self.body.close()  # of no colour
             raise
-
-    def _look(self, request: bytes, whole: bytes | None = None) -> Reply | None:
-        """
-        The stored response, if a quick look finds it. Otherwise `_ready` is what to claim, and the body is in its
-        buffer: it is put there now if it came whole.
-        """
-        admitted, self._request = self.admitted, request
-        key, plan = admitted.identity
-        if plan is None:
-            probe = self.profile.probe
-            found = self.gate.prepare_on(
-                admitted.terms, key, unreachable, request=request, name=admitted.name, probe=probe
-            )
-            if isinstance(found, Outcome):
-                if self.body.on_disk:
-                    self.body.close()  # of no colour
-                return self.admission.response_for_outcome(admitted, found)
-            self._ready = found
-        if whole is not None:
-            self.body.write(whole)
-        return None
 
     def close(self) -> None:
         """Close the body's temporary file."""

@@ -112,7 +112,7 @@ class AdmittedRequest(NamedTuple):
     terms: Terms
     fingerprint: RequestFingerprint
     content_length: int | None
-    """What Content-Length says, if it is a number."""
+    """What Content-Length says, if it is a number that may be more than is allowed."""
     mark: Headers
     """The headers that its replay is marked with."""
 
@@ -123,7 +123,8 @@ def _learn_target(routes: Routes, by: Treatment, incoming: IncomingRequest, know
     chosen, route, options, terms, names, marks = by
     name = f"{method} {route or _shown(sent)}"[:200]
     beginning, way = beginning_of(method, sent, query), comparison_of(headers, chosen)
-    target = RequestTarget(chosen, names, options, terms, marks, name, beginning, way)
+    digits = len(str(chosen.body_bytes_max))
+    target = RequestTarget(chosen, names, options, terms, marks, name, beginning, way, digits)
     if known is not None and sum([len(part or b"") for part in known]) <= TARGET_BYTES_REMEMBERED:
         if len(routes.targets) >= TARGETS_REMEMBERED:
             routes.targets.clear()
@@ -164,7 +165,8 @@ class RequestAdmission(Generic[G]):
             raise ConfigurationError("well_known must be a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
         self._publish()
-        self._gates: OrderedDict[str, G] = OrderedDict()
+        self.gates: OrderedDict[str, G] = OrderedDict()
+        """Gates of callers that `gate_for` was asked for."""
         self._rate_limited_log = RateLimitedLog(log, gate.environment.monotonic)
 
     def _publish(self) -> None:
@@ -185,25 +187,27 @@ class RequestAdmission(Generic[G]):
             log.warning(unmatched_warning(route, meant))
 
     def admit(
-        self, incoming: IncomingRequest, inside: object = None, by_name: dict[bytes, bytes] | None = None
+        self, incoming: IncomingRequest, inside: object = None, single: dict[bytes, bytes] | None = None
     ) -> AdmittedRequest | Reply | None:
         """
         Decide what to do with a request. `inside` is the operation that an outer middleware of ours already runs for
-        it, if any: then it passes through, so that it is one operation and not two. `by_name` is the headers as a
-        dictionary, if that is at hand.
+        it, if any: then it passes through, so that it is one operation and not two. `single` is the headers as a
+        dictionary, if that is at hand and none of them is repeated.
         """
         method, path, sent, query, headers, _ = incoming
         if method == "GET" and self.well_known is not None and path.startswith(self.well_known):
             return self._published(path.removeprefix(self.well_known), self.well_known)
-        by_name = dict(headers) if by_name is None else by_name
-        single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless something is repeated.
-        routes, known, target = self.routes, None, None
+        if single is None:
+            by_name = dict(headers)
+            single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless one is repeated.
+        routes, known, treatment = self.routes, None, None
         if single is not None and b"content-encoding" not in single:
             known = (method, path, sent, query, single.get(b"content-type"))
-            target = routes.targets.get(known)
-        treatment = target or routes.find(method, path)
+            treatment = routes.targets.get(known)
         if treatment is None:
-            return None
+            treatment = routes.find(method, path)
+            if treatment is None:
+                return None
         chosen = treatment.profile
         try:
             identity = identity_of(headers, chosen, single, treatment.names)
@@ -211,13 +215,17 @@ class RequestAdmission(Generic[G]):
             return self.refuse(error, chosen)
         if identity is None or (inside is not None and isinstance(inside, Operation)):
             return None
-        if not isinstance(treatment, RequestTarget):
+        if type(treatment) is not RequestTarget:
             treatment = _learn_target(routes, treatment, incoming, known)
-        _, _, options, terms, marks, name, beginning, way = treatment
+        _, _, options, terms, marks, name, beginning, way, digits = treatment
         if chosen.fingerprint_headers:
             beginning += compared_headers(headers, chosen)
-        length = incoming.content_length if single is None else _as_length(single.get(b"content-length"))
-        fingerprint, mark = RequestFingerprint(beginning, way), marks[identity.plan is not None]
+        if single is None:
+            length = incoming.content_length
+        else:
+            declared = single.get(b"content-length")
+            length = None if declared is None or len(declared) < digits else _as_length(declared)
+        fingerprint, mark = RequestFingerprint(beginning, way), marks[identity[1] is not None]
         admitted = (incoming, identity, chosen, name, options, terms, fingerprint, length, mark)
         return new_tuple(AdmittedRequest, admitted)  # type: ignore[no-any-return]
 
@@ -234,11 +242,11 @@ class RequestAdmission(Generic[G]):
             if chosen.unscoped == "pass":
                 return None
             raise caller_missing()
-        found = self._gates.get(scope)
+        found = self.gates.get(scope)
         if found is None:
-            found = self._gates[scope] = self._gate.scoped(scope)
-            if len(self._gates) > SCOPES_REMEMBERED:
-                self._gates.popitem(last=False)
+            found = self.gates[scope] = self._gate.scoped(scope)
+            if len(self.gates) > SCOPES_REMEMBERED:
+                self.gates.popitem(last=False)
         return found
 
     # --- responses ---

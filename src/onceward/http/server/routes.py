@@ -90,6 +90,8 @@ class RequestTarget(NamedTuple):
     beginning: bytes
     """What its fingerprints begin with."""
     way: BodyComparison
+    length_digits: int
+    """A Content-Length with fewer digits is not longer than a body may be."""
 
 
 class Routes:
