@@ -382,15 +382,14 @@ class CallFactory:
             check_probe(terms, probe)
         stored = self.stored_key(key) if key.startswith(self._names) else self._before + key
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_bytes(request)
+        name: RecordName = new_tuple(RecordName, (id, KEY, (stored,), None, key))
+        look = self._awaited_look
+        looking = None if look is None or ARMED else look(id)
+        if looking is not None:
+            return self._after_look(looking, name, fingerprint, terms, operation, invoke, probe)
         outcome = self._replayed(id, fingerprint, operation, None)
         if outcome is not None:
             return outcome
-        name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
-        look = self._awaited_look
-        if look is not None and not ARMED:
-            looking = look(id)
-            if looking is not None:
-                return self._after_look(looking, name, fingerprint, terms, operation, invoke, probe)
         return self._prepared(name, fingerprint, terms, operation, invoke, probe)
 
     def prepare_requeue(

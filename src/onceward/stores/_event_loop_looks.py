@@ -1,8 +1,8 @@
 """
-Looks at records on an event loop: what is asked for in one round of the loop is read together, one query at a time.
+Looks at records on an event loop: what is asked for in one round of the loop is read together, at its end.
 
-It is for ids that were seen settled lately, and it only saves time: a look that fails, for whatever reason, is answered
-with None, and the claim that follows finds out what is wrong, with its own retries.
+It only saves time: a look that fails, for whatever reason, is answered with None, and the claim that follows finds out
+what is wrong, with its own retries.
 """
 
 from __future__ import annotations
@@ -15,45 +15,86 @@ from onceward._core.record import PeekResult
 TOGETHER_MAX = 256
 """Looks in one query: as many as there are writes in a batch."""
 
+ALONE = 32
+"""Callers that look by themselves after a round in which only one looked: a round of the loop costs more than that."""
+
+Looks = list[tuple[bytes, asyncio.Future[PeekResult | None]]]
+
 
 class EventLoopLooks:
-    """The looks of one event loop."""
+    """The looks of one event loop, at a store whose reads take microseconds."""
 
-    def __init__(self, read: Callable[[list[bytes]], Awaitable[Mapping[bytes, PeekResult]]]) -> None:
+    def __init__(self, read: Callable[[list[bytes]], Mapping[bytes, PeekResult]]) -> None:
         self._read = read
-        self._waiting: list[tuple[bytes, asyncio.Future[PeekResult | None]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: Looks = []
+        self._alone = 0
 
-    def look(self, id: bytes) -> asyncio.Future[PeekResult | None]:
-        """Look at a record. It is under way when this returns."""
-        loop = asyncio.get_running_loop()
+    def has_company(self) -> bool:
+        """Whether it is worth waiting for the end of the round: others have looked in the one before, or may have."""
+        alone = self._alone
+        if alone:
+            self._alone = alone - 1
+        return not alone
+
+    def look(self, id: bytes, loop: asyncio.AbstractEventLoop) -> asyncio.Future[PeekResult | None]:
+        """Look at a record, from a task of this loop. It is under way when this returns."""
         # One for each caller: whoever is cancelled cancels the future that it waits for.
         future: asyncio.Future[PeekResult | None] = loop.create_future()
+        if not self._waiting:
+            self._begin(loop)
         self._waiting.append((id, future))
-        if self._task is None:
-            self._task = loop.create_task(self._lead())
         return future
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon(self._read_all)
+
+    def _read_all(self) -> None:
+        while self._waiting:
+            asked, found = self._taken(), dict[bytes, PeekResult]()
+            self._alone = ALONE if len(asked) == 1 else 0
+            try:
+                found.update(self._read([id for id, _ in asked]))
+            finally:
+                _answer(asked, found)
+
+    def _taken(self) -> Looks:
+        asked, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
+        return asked
+
+
+class AwaitedLooks(EventLoopLooks):
+    """The same at a store whose reads are awaited: one at a time, and what comes meanwhile is in the next."""
+
+    def __init__(self, read: Callable[[list[bytes]], Awaitable[Mapping[bytes, PeekResult]]]) -> None:
+        super().__init__(dict)
+        self._ask = read
+        self._task: asyncio.Task[None] | None = None
 
     async def finish(self) -> None:
         """Wait for what is under way."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._task is None:
+            self._task = loop.create_task(self._lead())
+
     async def _lead(self) -> None:
-        """Read until nobody waits."""
         try:
             while self._waiting:
-                asked, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
-                found: Mapping[bytes, PeekResult] = {}
+                asked, found = self._taken(), dict[bytes, PeekResult]()
                 try:
-                    found = await self._read([id for id, _ in asked])
+                    found.update(await self._ask([id for id, _ in asked]))
                 except Exception:  # noqa: S110 - the claim that follows says what is wrong
                     pass
                 finally:
-                    for id, future in asked:
-                        if not future.done():
-                            future.set_result(found.get(id))
+                    _answer(asked, found)
         finally:
             self._task = None
-            for _, future in self._waiting:  # Only the end of the loop cancels this task.
-                future.cancel()
+            _answer(self._waiting, {})  # Only the end of the loop cancels this task.
+
+
+def _answer(asked: Looks, found: Mapping[bytes, PeekResult]) -> None:
+    for id, future in asked:
+        if not future.done():
+            future.set_result(found.get(id))

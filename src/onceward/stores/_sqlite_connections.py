@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -93,6 +93,19 @@ class Connections:
         if seen is not None:
             self.stale = False  # A sign of replays: look first, next time.
         return seen
+
+    def peek_many(self, ids: Sequence[bytes]) -> dict[bytes, PeekResult]:
+        """Quick looks at several records: those that are there, if they can be read at once."""
+        try:
+            reader = self._borrow()
+        except (*DRIVER_ERRORS, OncewardError):
+            return {}
+        try:
+            return rows.peek_many(reader, ids, self.environment.wall_us())
+        except DRIVER_ERRORS:
+            return {}
+        finally:
+            self._idle.append(reader)
 
     def read(self, action: Callable[[sqlite3.Cursor], T], *, patient: bool = True) -> T:
         """Do something with a reader. If not patient, the driver's own error says that the file is busy."""

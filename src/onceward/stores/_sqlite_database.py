@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,6 +94,10 @@ class SqliteDatabase:
         seen = self.connections.peek(id)
         self._misses = 0 if seen is not None else self._misses + 1
         return seen
+
+    def peek_many(self, ids: Sequence[bytes]) -> dict[bytes, PeekResult]:
+        """Quick looks at several records: those that are there."""
+        return self.connections.peek_many(ids)
 
     # Writing.
 

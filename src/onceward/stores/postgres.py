@@ -39,7 +39,7 @@ from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime.environment import REAL, Environment
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._event_loop_commit import EventLoopCommit
-from onceward.stores._event_loop_looks import EventLoopLooks
+from onceward.stores._event_loop_looks import AwaitedLooks
 from onceward.stores._group_commit import PUT_ALONE, GroupCommit, QueueEntry
 from onceward.stores._postgres_pool import PostgresPool
 from onceward.stores._postgres_pool_async import AsyncPostgresPool
@@ -55,7 +55,7 @@ class _Loop(NamedTuple):
 
     pool: AsyncPostgresPool
     commits: EventLoopCommit
-    looks: EventLoopLooks
+    looks: AwaitedLooks
 
 
 class PostgresStore:
@@ -186,8 +186,9 @@ class AsyncPostgresStore:
 
         It is under way when this returns. It has a connection of its own if a batch of writes is under way.
         """
-        here = self._by_loop.get(asyncio.get_running_loop())
-        return here.looks.look(id) if here is not None and id in here.pool.seen else None
+        loop = asyncio.get_running_loop()
+        here = self._by_loop.get(loop)
+        return here.looks.look(id, loop) if here is not None and id in here.pool.seen else None
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""
@@ -256,7 +257,7 @@ class AsyncPostgresStore:
                 self._by_loop.pop(old).pool.abandon()
             pool = AsyncPostgresPool(self.target, self.environment)
             commits = EventLoopCommit(pool.answer, pool.put_alone, in_flight=self.target.batches)
-            here = self._by_loop[loop] = _Loop(pool, commits, EventLoopLooks(pool.look))
+            here = self._by_loop[loop] = _Loop(pool, commits, AwaitedLooks(pool.look))
         return here
 
 

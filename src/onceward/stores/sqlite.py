@@ -28,6 +28,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -40,6 +41,7 @@ from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.flow_driver import UncancellableFuture
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
+from onceward.stores._event_loop_looks import EventLoopLooks
 from onceward.stores._group_commit import QueueEntry
 from onceward.stores._sqlite_database import SqliteDatabase
 from onceward.stores._sqlite_file import (
@@ -167,6 +169,28 @@ class AsyncSqliteStore(_SqliteStoreBase):
     """Records in a SQLite file, for awaiting callers. Reads are done at once; a worker commits writes together."""
 
     _awaits = True
+    _here: tuple[asyncio.AbstractEventLoop | None, EventLoopLooks | None] = (None, None)
+    """The loop that looked last, and its looks: most stores are used in one."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do besides keeping records."""
+        can = super().capabilities
+        return can if can.peek is None else replace(can, look=self.look)
+
+    def look(self, id: bytes) -> asyncio.Future[PeekResult | None] | None:
+        """
+        A look at what a replay needs, together with others of this round of the event loop. None if there are no others,
+        or if a look is not quick: `peek` decides.
+        """
+        if self._database.connections.stale:
+            return None
+        loop = asyncio.get_running_loop()
+        here, looks = self._here
+        if here is not loop or looks is None:
+            looks = EventLoopLooks(self._database.peek_many)
+            self._here = (loop, looks)  # Another loop's are known to that loop, which reads them at the end of its round.
+        return looks.look(id, loop) if looks.has_company() else None
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
         """
