@@ -31,11 +31,11 @@ from onceward._core.holders import Process, encode_process, holder_of, stamp_hol
 from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import NOW, Claimant, Record, Refuse, Replay, Start, Wait, Write
+from onceward._core.record_types import peek_of
 from onceward._core.terms import DEFAULT_TERMS
 from onceward.runtime.flow_driver import run
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
-from onceward.testing.explorer.actor_flows import peek_of
 from onceward.testing.explorer.world import SECOND, SimulatedStore, World
 
 SAME, OTHER = b"\1" + bytes(32), b"\1" + b"x" * 32

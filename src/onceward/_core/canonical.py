@@ -67,7 +67,15 @@ else:
     # orjson's own: bytes that it copies unread. It has no canonical form.
     _FOREIGN = (orjson.Fragment,) if hasattr(orjson, "Fragment") else ()  # Since 3.9; older ones have none.
 
-__all__ = ["DEPTH_MAX", "canonical", "canonical_bytes", "canonical_json", "canonical_pure", "canonical_texts", "parse_json"]
+__all__ = [
+    "DEPTH_MAX",
+    "canonical",
+    "canonical_bytes",
+    "canonical_json",
+    "canonical_pure",
+    "canonical_texts",
+    "parse_json",
+]
 
 # Bytes of JSON text that are worth a try: one that is in vain costs a tenth of the strict reading that follows it, but
 # orjson lets no other thread run meanwhile (a few milliseconds for so many).

@@ -8,6 +8,7 @@ a purge did. What records mean is decided in `record.py`.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 new_tuple: Final[Any] = tuple.__new__
@@ -68,6 +69,14 @@ class PeekResult(NamedTuple):
     first_at: int
     attempt: int
     fence: int
+
+
+_PEEKED = itemgetter(*(Record._fields.index(name) for name in PeekResult._fields))
+
+
+def peek_of(found: Record) -> PeekResult:
+    """What a quick look at this record shows."""
+    return new_tuple(PeekResult, _PEEKED(found))  # type: ignore[no-any-return]
 
 
 class Write(NamedTuple):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
@@ -372,10 +372,10 @@ class CallFactory:
         probe: Callable[..., Any] | None,
         *,
         awaits: bool,
-    ) -> PreparedCall | Outcome[Any] | Coroutine[Any, Any, PreparedCall | Outcome[Any]]:
+    ) -> Any:
         """
         The same for a function of our own: it takes the operation, marks nothing, and need not be looked at. The key
-        has passed `check_key`, and the request is a hash. If a look is worth waiting for, what comes is to be awaited.
+        has passed `check_key`, and the request is a hash. If a look is worth waiting for, it is a coroutine of either.
         """
         if probe is not None:
             check_runnable(probe, awaits=awaits)

@@ -198,7 +198,9 @@ class Gate:
 
         A gate that awaits gives a coroutine of either, if its store has to be waited for and has seen a result lately.
         """
-        return self._call_factory.prepare_known(key, fn, request, name, terms, probe, awaits=False)
+        return self._call_factory.prepare_known(  # type: ignore[no-any-return]
+            key, fn, request, name, terms, probe, awaits=False
+        )
 
     def hold(
         self,

@@ -138,11 +138,11 @@ class IdempotencyMiddleware:
         if b"?" in raw:
             raw = raw.partition(b"?")[0]
         given = scope["headers"]
-        single: dict[bytes, bytes] | None = dict(given)
-        if len(single) == len(given) and b"".join(single).islower():
-            headers = [*single.items()]
+        by_name, single = dict(given), None
+        if len(by_name) == len(given) and b"".join(by_name).islower():
+            single, headers = by_name, [*by_name.items()]
         else:
-            headers, single = [(name.lower(), value) for name, value in given], None
+            headers = [(name.lower(), value) for name, value in given]
         state = scope.get("state")
         sent = (method, path, raw, scope.get("query_string") or b"", headers, scope)
         return self._admission.admit(new_tuple(IncomingRequest, sent), state and state.get(OPERATION), single)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from onceward._core.record import PeekResult
 
@@ -25,7 +26,7 @@ class EventLoopLooks:
     """The looks of one event loop, at a store whose reads take microseconds."""
 
     def __init__(self, read: Callable[[list[bytes]], Mapping[bytes, PeekResult]]) -> None:
-        self._read = read
+        self._read: Callable[[list[bytes]], Any] = read
         self._waiting: Looks = []
         self._alone = 0
 
@@ -66,8 +67,7 @@ class AwaitedLooks(EventLoopLooks):
     """The same at a store whose reads are awaited: one at a time, and what comes meanwhile is in the next."""
 
     def __init__(self, read: Callable[[list[bytes]], Awaitable[Mapping[bytes, PeekResult]]]) -> None:
-        super().__init__(dict)
-        self._ask = read
+        super().__init__(read)  # type: ignore[arg-type] # Awaited by `_lead`, and nowhere else.
         self._task: asyncio.Task[None] | None = None
 
     async def finish(self) -> None:
@@ -84,7 +84,7 @@ class AwaitedLooks(EventLoopLooks):
             while self._waiting:
                 asked, found = self._taken(), dict[bytes, PeekResult]()
                 try:
-                    found.update(await self._ask([id for id, _ in asked]))
+                    found.update(await self._read([id for id, _ in asked]))
                 except Exception:  # noqa: S110 - the claim that follows says what is wrong
                     pass
                 finally:

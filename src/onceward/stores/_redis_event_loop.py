@@ -27,7 +27,7 @@ from onceward.runtime import failpoints
 from onceward.stores._redis_connection import RedisConnection
 from onceward.stores._redis_line import CHUNK, RedisLine
 from onceward.stores._redis_packer import pack_args
-from onceward.stores._redis_pipeline import PutRequest, RedisServer
+from onceward.stores._redis_pipeline import LookRequest, PutRequest, RedisServer
 from onceward.stores._redis_rows import TIME, RowFormat
 from onceward.stores._redis_url import translate_error
 
@@ -35,6 +35,8 @@ WINDOW = 256
 """Puts under way: more would only wait inside the server."""
 PUTS_BEFORE = 4
 """Puts of an event loop until it gets a connection of its own: a program that ends at once needs none."""
+
+LaneRequest = PutRequest | LookRequest
 
 
 class EventLoopLane:
@@ -52,11 +54,11 @@ class EventLoopLane:
         """Whether somebody looks in this round, and needs the time."""
         self._left = b""
         """What the socket did not take yet."""
-        self._asked: deque[tuple[PutRequest, RowFormat] | None] = deque()
+        self._asked: deque[tuple[LaneRequest, RowFormat] | None] = deque()
         """Sent, or to be sent at the end of this round, and not answered; in order. None: the time."""
-        self._looked: deque[tuple[PutRequest, RowFormat, Any]] = deque()
+        self._looked: deque[tuple[LaneRequest, RowFormat, Any]] = deque()
         """Those whose rows are there, and who wait for the time; all of them before the next time in `_asked`."""
-        self._backlog: deque[PutRequest] = deque()
+        self._backlog: deque[LaneRequest] = deque()
         """What came while the window was full."""
         self._replies: list[Any] = []
         """Of the first in `_asked`, if it has sent several commands."""
@@ -64,7 +66,7 @@ class EventLoopLane:
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
 
-    def submit(self, request: PutRequest) -> None:
+    def submit(self, request: LaneRequest) -> None:
         """Take a put, or leave it to the pipeline."""
         rows = self._server.rows
         if self._line is None or rows is None or failpoints.ARMED:
@@ -132,7 +134,7 @@ class EventLoopLane:
 
     # Sending.
 
-    def _send(self, request: PutRequest, rows: RowFormat) -> None:
+    def _send(self, request: LaneRequest, rows: RowFormat) -> None:
         try:
             request.prepare(rows)
         except OncewardError as error:
@@ -227,7 +229,7 @@ class EventLoopLane:
         if not self._asked:
             self._rest()
 
-    def _read_unusual(self, sent: tuple[PutRequest, RowFormat] | None, reply: Any) -> None:
+    def _read_unusual(self, sent: tuple[LaneRequest, RowFormat] | None, reply: Any) -> None:
         """A reply that is not that of a put which is one command: a row, the time, one of several, or an error."""
         if sent is None:
             self._asked.popleft()
@@ -246,7 +248,7 @@ class EventLoopLane:
             self._asked.popleft()
             self._answer(request, rows, replies)
 
-    def _answer(self, request: PutRequest, rows: RowFormat, replies: list[Any]) -> None:
+    def _answer(self, request: LaneRequest, rows: RowFormat, replies: list[Any]) -> None:
         for reply in replies:
             if isinstance(reply, RedisError):
                 self._hand_over(request)
@@ -259,7 +261,7 @@ class EventLoopLane:
         else:
             self._send(request, rows)  # It looked, and there was nothing: now it puts.
 
-    def _hand_over(self, request: PutRequest) -> None:
+    def _hand_over(self, request: LaneRequest) -> None:
         """Leave a put to the pipeline."""
         try:
             self._server.pipeline.submit(request)
@@ -284,7 +286,7 @@ class EventLoopLane:
         self._looked.clear()
         self.drop()
 
-    def _under_way(self) -> list[PutRequest]:
+    def _under_way(self) -> list[LaneRequest]:
         """Those who wait for replies."""
         return [*(one[0] for one in self._looked), *(one[0] for one in self._asked if one is not None)]
 
@@ -302,7 +304,7 @@ class EventLoopLanes:
         self._possible = server.has_plain_socket
         server.at_fork.append(self._forsake)
 
-    def submit(self, request: PutRequest, loop: asyncio.AbstractEventLoop) -> None:
+    def submit(self, request: LaneRequest, loop: asyncio.AbstractEventLoop) -> None:
         """Take a put of a task of this loop."""
         lane = self._lanes.get(loop)
         if lane is None:

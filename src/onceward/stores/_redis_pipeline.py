@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Write
+from onceward._core.record_types import PeekResult, peek_of
 from onceward.runtime import failpoints
 from onceward.runtime.flow_driver import drive_steps
 from onceward.stores import _redis_schema as schema
@@ -161,6 +162,34 @@ class PutRequest(RedisRequest):
             return PEEK_MISSED
         self._seen.note(write.id, result)
         return result
+
+
+class LookRequest(RedisRequest):
+    """A look at a record that was seen settled before: what a replay needs of it. None: there is none, or an error."""
+
+    __slots__ = ("_id", "_seen")
+    looks = True
+
+    def __init__(self, seen: SettledIds, id: bytes, future: asyncio.Future[PeekResult | None]) -> None:
+        super().__init__(None, future=future)
+        self.resent = 0
+        self._seen, self._id = seen, id
+
+    def prepare(self, rows: RowFormat) -> None:
+        """Make the commands, for rows of this form."""
+        self.commands = rows.peek(self._id)
+
+    def read(self, rows: RowFormat, replies: list[Any]) -> PeekResult | None:
+        """What is there."""
+        found = rows.peek_result(self._id, replies)
+        if found is None or found.record is None:
+            self._seen.forget(self._id)
+            return None
+        return peek_of(found.record)
+
+    def fail(self, error: BaseException) -> None:
+        """The claim that follows says what is wrong."""
+        self.done = True
 
 
 class RedisServer:

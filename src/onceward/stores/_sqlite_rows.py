@@ -88,7 +88,7 @@ def peek_many(cursor: sqlite3.Cursor, ids: Sequence[bytes], now: int) -> dict[by
 
 @cache
 def _peek_statement(places: int) -> str:
-    return f"SELECT id, {_PEEKED} IN ({', '.join('?' * places)})"  # noqa: S608 - constants
+    return f"SELECT id, {_PEEKED} IN ({', '.join('?' * places)})"
 
 
 def put_in(

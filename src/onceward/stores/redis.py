@@ -31,7 +31,7 @@ from typing import Any, Self, TypeVar
 
 from onceward._core.capabilities import Capabilities
 from onceward._core.errors import OncewardError
-from onceward._core.record import PutResult, Record, Write
+from onceward._core.record import PeekResult, PutResult, Record, Write
 from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.flow_driver import UncancellableFuture, drive_steps, drive_steps_async
@@ -43,6 +43,7 @@ from onceward.stores._redis_pipeline import (
     CommandRequest,
     FormatChanged,
     FormatRequest,
+    LookRequest,
     PutRequest,
     RedisRequest,
     RedisServer,
@@ -128,12 +129,15 @@ class AsyncRedisStore:
     Opening it blocks while the server is checked, for `timeout` seconds at most.
     """
 
-    capabilities = Capabilities(awaits=True, indexes_unsettled=True)
-
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
         self._server = _open(parse(url))
         self._lanes = EventLoopLanes(self._server)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do besides keeping records."""
+        return Capabilities(awaits=True, look=self.look, indexes_unsettled=True)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -152,6 +156,24 @@ class AsyncRedisStore:
             self._lanes.submit(PutRequest(self._server.seen, write, expect, future), loop)
         except OncewardError as error:
             future.set_exception(error)
+        return future
+
+    def look(self, id: bytes) -> asyncio.Future[PeekResult | None] | None:
+        """
+        A look at what a replay needs, if this id was seen settled lately; None if not.
+
+        It is under way when this returns, and is sent with what else is asked for in this round of the loop.
+        """
+        seen = self._server.seen
+        if id not in seen:
+            return None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[PeekResult | None] = loop.create_future()
+        request = LookRequest(seen, id, future)
+        try:
+            self._lanes.submit(request, loop)
+        except OncewardError:
+            return None  # The claim that follows says what is wrong.
         return future
 
     async def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:

@@ -180,8 +180,8 @@ class AsyncSqliteStore(_SqliteStoreBase):
 
     def look(self, id: bytes) -> asyncio.Future[PeekResult | None] | None:
         """
-        A look at what a replay needs, together with others of this round of the event loop. None if there are no others,
-        or if a look is not quick: `peek` decides.
+        A look at what a replay needs, together with others of this round of the event loop. None if there are no
+        others, or if a look is not quick: `peek` decides.
         """
         if self._database.connections.stale:
             return None
@@ -189,7 +189,7 @@ class AsyncSqliteStore(_SqliteStoreBase):
         here, looks = self._here
         if here is not loop or looks is None:
             looks = EventLoopLooks(self._database.peek_many)
-            self._here = (loop, looks)  # Another loop's are known to that loop, which reads them at the end of its round.
+            self._here = (loop, looks)  # What another loop has under way is known to that loop.
         return looks.look(id, loop) if looks.has_company() else None
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:

@@ -79,7 +79,7 @@ class KeyedExchange(HandlerRun):
                     self.passes = True
                     return None
             self.gate = gate
-            read, whole = admitted.fingerprint, None
+            read = admitted.fingerprint
             connection.load_body(admitted, self.body)
             request = read.digest()
             self._request = request
@@ -94,8 +94,6 @@ class KeyedExchange(HandlerRun):
                         self.body.close()
                     return admission.response_for_outcome(admitted, found)
                 self._ready = found
-            if whole is not None:
-                self.body.write(whole)
             return None
         except OncewardError as error:
             self.body.close()

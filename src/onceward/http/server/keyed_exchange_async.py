@@ -85,7 +85,7 @@ class AsyncKeyedExchange(HandlerRun):
                     self.passes = True
                     return None
             self.gate = gate
-            read, whole = admitted.fingerprint, None
+            read = admitted.fingerprint
             if AWAITS:
                 whole = connection.load_body(admitted, self.body)
                 if type(whole) is bytes:
@@ -110,8 +110,9 @@ class AsyncKeyedExchange(HandlerRun):
                         self.body.close()  # of no colour
                     return admission.response_for_outcome(admitted, found)
                 self._ready = found
-            if whole is not None:
-                self.body.write(whole)
+            if AWAITS:  # noqa: SIM102 - the blocking half has no `whole`
+                if whole is not None:
+                    self.body.write(whole)
             return None
         except OncewardError as error:
             self.body.close()  # of no colour

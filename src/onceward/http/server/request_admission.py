@@ -200,7 +200,8 @@ class RequestAdmission(Generic[G]):
         if single is None:
             by_name = dict(headers)
             single = by_name if len(by_name) == len(headers) else None  # Looked through once, unless one is repeated.
-        routes, known, treatment = self.routes, None, None
+        routes, known = self.routes, None
+        treatment: Treatment | RequestTarget | None = None
         if single is not None and b"content-encoding" not in single:
             known = (method, path, sent, query, single.get(b"content-type"))
             treatment = routes.targets.get(known)
@@ -215,7 +216,7 @@ class RequestAdmission(Generic[G]):
             return self.refuse(error, chosen)
         if identity is None or (inside is not None and isinstance(inside, Operation)):
             return None
-        if type(treatment) is not RequestTarget:
+        if not isinstance(treatment, RequestTarget):
             treatment = _learn_target(routes, treatment, incoming, known)
         _, _, options, terms, marks, name, beginning, way, digits = treatment
         if chosen.fingerprint_headers:

@@ -23,7 +23,8 @@ from onceward._core.flow import (
 )
 from onceward._core.keys import record_id
 from onceward._core.operation import NOT_FOUND, Found, Operation, TransactionSettler
-from onceward._core.record import PeekResult, Record
+from onceward._core.record import Record
+from onceward._core.record_types import peek_of
 from onceward._core.terms import Terms
 from onceward.gate.call_factory import KEY, STEP, CallFactory
 from onceward.testing.explorer.actors import Actor, Interrupted, confirm_lease
@@ -70,11 +71,6 @@ def calls(terms: Terms, key: str = NAME, *, peeks: bool = False) -> ActorFlow:
         return ((ask.claimant.id, outcome),)
 
     return play
-
-
-def peek_of(found: Record) -> PeekResult:
-    """What a quick look would have shown of a record."""
-    return PeekResult(**{field: getattr(found, field) for field in PeekResult._fields})
 
 
 def calls_joined(terms: Terms) -> ActorFlow:
