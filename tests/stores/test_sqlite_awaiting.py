@@ -363,3 +363,27 @@ def test_an_error_is_the_futures_and_not_the_calls(store: AsyncSqliteStore) -> N
         return await asyncio.gather(*futures, return_exceptions=True)
 
     assert [StoreUnavailable] * 3 == [type(answer) for answer in asyncio.run(main())]
+
+
+def test_tasks_of_one_round_look_together(store: AsyncSqliteStore) -> None:
+    """
+    By one statement, whatever their number; what is not there is not found. After a write the look is left to `peek`,
+    and a store that is closed has no answer.
+    """
+
+    async def main() -> list[Any]:
+        ids = [key(number) for number in range(40)]
+        for id in ids:
+            held = (await store.put(claimed(id), None)).record
+            assert held is not None
+            await store.put(settled(held), held.version)
+        after_a_write = store.look(ids[0])
+        await store.load(ids[0])
+        looks = [store.look(id) for id in (*ids, key(99))]
+        found = [one and one.state for one in await asyncio.gather(*[one for one in looks if one is not None])]
+        late = store.look(ids[0])
+        assert late is not None
+        store._database.close()
+        return [after_a_write, found, await late]
+
+    assert asyncio.run(main()) == [None, [*["settled"] * 40, None], None]

@@ -344,3 +344,55 @@ def _connections(server: RedisServer) -> int:
     with looking(server) as client:
         ours = [one for one in client.client_list() if one["cmd"] != "client|list"]
         return len(ours)
+
+
+class TestLooksWithoutAClaim:
+    """A look at what was seen settled: on the lane, or by the pipeline."""
+
+    @pytest.mark.fault("a-first-call-on-redis-waits-for-a-look")
+    @pytest.mark.parametrize("apart", [True, False], ids=["lane", "pipeline"])
+    def test_only_what_was_seen_settled_is_looked_at(self, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Of any other id it is said at once that there is no look; of one that is gone, from the first look on.
+        """
+        if not apart:
+            monkeypatch.setattr(_redis_line, "hiredis", None)
+
+        async def main() -> list[Any]:
+            store = AsyncRedisStore.from_url(running().url())
+            for number in range(8):
+                await store.put(row(SCOPE, f"l{number}"), None)
+            held = (await store.put(row(SCOPE, "k"), None)).record
+            assert held is not None
+            before = store.look(held.id)
+            await store.put(settled(held, result=b"7"), held.version)
+            looking = [store.look(held.id) for _ in range(5)]
+            seen = [await one for one in looking if one is not None]
+            await store.erase([held.id])
+            gone = store.look(held.id)
+            assert gone is not None
+            found = [before, [one and one.result for one in seen], await gone, store.look(held.id)]
+            await store.close()
+            return found
+
+        assert asyncio.run(main()) == [None, [b"7"] * 5, None, None]
+
+    def test_a_look_that_fails_is_no_answer(self) -> None:
+        """
+        Something else under the record's name: the claim that follows says so.
+        """
+
+        async def play(store: AsyncRedisStore, lane: Any) -> Any:
+            held = (await store.put(row(SCOPE, "spoilt"), None)).record
+            assert held is not None
+            await store.put(settled(held), held.version)
+            shard = store._server.rows.shard_of(held.id)  # type: ignore[union-attr]
+            name = f"{{{store._server.prefix}:{shard:x}}}:".encode() + held.id
+            with looking(running()) as client:
+                client.delete(name)
+                client.rpush(name, "not ours")
+            look = store.look(held.id)
+            assert look is not None
+            return await look
+
+        assert played(running().url(), play) is None

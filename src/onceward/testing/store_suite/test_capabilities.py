@@ -47,3 +47,25 @@ class TestWhatAStoreSays:
             assert seen is None or [found.state, found.result, found.fence] == [seen.state, seen.result, seen.fence]
 
         assert None is glance(row(scope, "never").id)
+
+    def test_a_look_shows_what_a_load_shows(self, do: Do, store: Any, scope: str, place: StoreUnderTest) -> None:
+        """
+        The same for a look that is awaited. It may say at once that it will not look.
+        """
+        look = capabilities_of(store if place.colour == "blocking" else store.handle).look
+        if look is None:
+            pytest.skip("the store has no look")
+        held = do(store.put(row(scope), None)).record
+        do(store.put(settled(held, result=b'"seen"'), held.version))
+
+        async def looked(id: bytes) -> Any:
+            looking = look(id)
+            return None if looking is None else await looking
+
+        for _ in range(2):
+            seen, found = do(looked(held.id)), do(store.load(held.id))
+            assert seen is None or [found.state, found.result, found.fence] == [seen.state, seen.result, seen.fence]
+
+        assert do(looked(row(scope, "never").id)) is None
+        do(store.erase([held.id]))
+        assert do(looked(held.id)) is None
