@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, KeyReused
+from onceward import AsyncGate, KeyReused, OncewardError
 from onceward._core.record_types import PeekResult, peek_of
 from onceward.gate import Sealed
 from onceward.gate.call_factory import PreparedCall
@@ -120,7 +120,11 @@ class TestTheGate:
         async def main() -> list[Any]:
             gate = AsyncGate(store, scope="live:acme", seal=Sealed(Sealed.new_key()))
             await _ran(gate, "k", bytes(32), {"paid": 12})
-            return [(await _ran(gate, "k", bytes(32))).value, store.looks, store.puts]
+            try:
+                again: Any = (await _ran(gate, "k", bytes(32))).value
+            except OncewardError as error:
+                again = error.code
+            return [again, store.looks, store.puts]
 
         assert asyncio.run(main()) == [{"paid": 12}, 1, 2]
 
