@@ -40,7 +40,7 @@ from uuid import UUID
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
 from onceward._core.json_text import pieces_with
 from onceward._core.record_types import new_tuple
-from onceward._core.reply import Reply, pack_reply, unpack_reply
+from onceward._core.reply import Reply, pack_and_keep, unpack_reply
 from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
 
 JSON = "json/1"
@@ -97,10 +97,21 @@ def keep(value: object) -> KeptResult:
         items: list[object] = value.copy()  # type: ignore[attr-defined]
         if _ATOMS.issuperset(map(type, items)):
             copy = items
+    elif kind is Reply:
+        return _keep_reply(value)  # type: ignore[arg-type]
     elif kind in _ATOMS:
         copy = value
     codec, data = encode(value) if copy is NOT_COPIED else encode(copy, plain=True)
     return new_tuple(KeptResult, (codec, data, copy))  # type: ignore[no-any-return]
+
+
+def _keep_reply(reply: Reply) -> KeptResult:
+    """The same of an HTTP response: nothing in it can change, so it comes back as it is."""
+    try:
+        data, same = pack_and_keep(reply)
+    except ResultInvalid as error:
+        raise NotEncodable(f"result: {error}") from None
+    return new_tuple(KeptResult, (HTTP, data, NOT_COPIED if same is None else same))  # type: ignore[no-any-return]
 
 
 def given_back(kept: KeptResult, restore: Restorer | None) -> object:
@@ -120,10 +131,7 @@ def encode(value: object, *, plain: bool = False) -> Encoded:
     if type(value) is bytes:
         return Encoded(BYTES, value)
     if type(value) is Reply:
-        try:
-            return Encoded(HTTP, pack_reply(value))
-        except ResultInvalid as error:
-            raise NotEncodable(f"result: {error}") from None
+        return Encoded(*_keep_reply(value)[:2])
     try:
         if plain or _is_plain(value, NESTING_MAX):
             text = "".join(_chunks(value, 0))

@@ -60,14 +60,22 @@ class Reply(NamedTuple):
 
 def pack_reply(reply: Reply) -> bytes:
     """The stored form; `ResultInvalid` unless it is a status, headers that are headers, and bytes."""
+    return pack_and_keep(reply)[0]
+
+
+def pack_and_keep(reply: Reply) -> tuple[bytes, Reply | None]:
+    """The stored form, and what `unpack_reply` makes of it, if that is known: a head that was packed before."""
     status, headers, body = reply
     if type(status) is not int or type(body) is not bytes:
         raise ResultInvalid(_UNSOUND)
     try:
-        head = _packed_heads.get((status, headers))
+        known = _packed_heads.get((status, headers))
     except TypeError:
-        head = None  # Headers in lists are headers, too.
-    return (_pack_head(status, headers) if head is None else head) + body
+        known = None  # Headers in lists are headers, too.
+    if known is None:
+        return _pack_head(status, headers) + body, None
+    # The headers that are known, and not those that are equal to them: these may be of other types.
+    return known[0] + body, new_tuple(Reply, (status, known[1], body))
 
 
 def _pack_head(status: int, headers: Headers) -> bytes:
@@ -82,11 +90,11 @@ def _pack_head(status: int, headers: Headers) -> bytes:
     if len(head) <= HEAD_BYTES_REMEMBERED and type(headers) is tuple and all(type(one) is tuple for one in headers):
         if len(_packed_heads) >= HEADS_REMEMBERED:
             _packed_heads.clear()
-        _packed_heads[status, headers] = head
+        _packed_heads[status, headers] = head, _read_head(head)[1]
     return head
 
 
-_packed_heads: dict[tuple[int, Headers], bytes] = {}
+_packed_heads: dict[tuple[int, Headers], tuple[bytes, Headers]] = {}
 _UNSOUND = "this HTTP response has an invalid status, header or body"
 
 

@@ -289,16 +289,14 @@ class AsyncEffectRunner:
         running_loop()
         return self._to_end(self._begin_put(at, write, expect))
 
-    async def _to_end(self, begun: Awaitable[T]) -> T:
-        """Await something outside of a flow, to the end: a cancellation that comes meanwhile is kept."""
+    def _to_end(self, begun: Awaitable[T]) -> Awaitable[T]:
+        """Something outside of a flow, awaited to its end: a cancellation that comes meanwhile is kept."""
         work = self._work = begun if isinstance(begun, asyncio.Future) else asyncio.ensure_future(begun)
         if work.done():
-            at_once: T = work.result()
-            return at_once
+            return work
         if self._kept is None:
             self._kept = PendingCancellation()
-        ended: T = await await_to_end(work, self._kept)
-        return ended
+        return await_to_end(work, self._kept)
 
     # What the straight line of atomic mode does without a flow, in the caller's transaction.
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from onceward._core.errors import ConfigurationError, ResultInvalid
+from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply
 from onceward.http.server.handler_outcomes import UnstoredResponse, remembers
 from onceward.http.server.media_type import is_json, parse_media_type
@@ -112,7 +113,7 @@ class ResponseRecorder:
         headers = [
             (name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers if name in allowed
         ]
-        return Reply(status, tuple(headers), b"".join(self._kept))
+        return new_tuple(Reply, (status, tuple(headers), b"".join(self._kept)))  # type: ignore[no-any-return]
 
     def rendered(self) -> Reply:
         """The handler's whole response, to settle with inside a transaction; refused while it is incomplete."""
