@@ -340,10 +340,14 @@ class _AsgiConnection:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, own: HandlerResponse) -> None:
-        """Send the rest of the handler's response."""
-        if not self.exchange.begun:
-            await self._tell(self._head(own))
-        await self._tell({"type": "http.response.body", "body": own.body, "more_body": False})
+        """Send the rest of the handler's response, unless the client has left."""
+        if self._left is None:  # As `_tell`, which would be two more coroutines for each response.
+            try:
+                if not self.exchange.begun:
+                    await self._send(self._head(own))
+                await self._send({"type": "http.response.body", "body": own.body, "more_body": False})
+            except OSError as left:
+                self._left = left
 
     def _head(self, own: HandlerResponse) -> Message:
         start = self._start or {}

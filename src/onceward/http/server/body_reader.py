@@ -62,26 +62,26 @@ def receive_body(admitted: AdmittedRequest, body: BodyBuffer, receive: Receive) 
     Receive the whole body from an ASGI server. If it was there in one short piece, as most bodies are, this is it: it
     needs no timer. Otherwise what is returned receives it, within the time that an upload may take.
     """
-    length, most = admitted.content_length, admitted.profile.body_bytes_max
-    if length is not None and length > most:
-        body.expect(length)
-    work, first = receive(), None
+    if admitted.content_length is not None:
+        body.expect(admitted.content_length)
+    work = receive()
     if type(work) is CoroutineType:
         try:
-            first = EagerAwaitable.after(work, work.send(None))
+            pending = work.send(None)
         except StopIteration as end:  # Most are done at once, and nothing has to be made for them.
             message: Message = end.value
+        else:
+            return _receive_rest(admitted, body, receive, EagerAwaitable.after(work, pending))
     else:
         first = EagerAwaitable(work)
-        if first.is_done:
-            message, first = first.value, None
-    if first is not None:
-        return _receive_rest(admitted, body, receive, first)
+        if not first.is_done:
+            return _receive_rest(admitted, body, receive, first)
+        message = first.value
     if message["type"] == "http.request" and not message.get("more_body", False):
         piece = message.get("body", b"")
         size = len(piece)
         if size <= HEAVY_BYTES and type(piece) is bytes:
-            if size > most:
+            if size > admitted.profile.body_bytes_max:
                 body.expect(size)
             return piece
     return _receive_rest(admitted, body, receive, message)

@@ -82,12 +82,12 @@ class RequestFingerprint:
 
     def digest_whole(self, body: bytes) -> bytes:
         """The 32 bytes of a request whose body has come in one piece; nothing of it was fed."""
-        way = self._way
-        form = way.form(body) if way.form is not None and 0 < len(body) <= way.held_max else None
+        _, held_max, _, before, word, form_of, _ = self._way
+        form = form_of(body) if form_of is not None and 0 < len(body) <= held_max else None
         if form is None:
             self.feed(body)
             return self.digest()
-        found = self._digest = sha256(self._beginning + way.word + sha256(way.before + form).digest()).digest()
+        found = self._digest = sha256(self._beginning + word + sha256(before + form).digest()).digest()
         return found
 
     def digest(self) -> bytes:
