@@ -71,9 +71,17 @@ ONLY_AWAITING = {
         "in_turn": "what takes no time is not awaited; blocking callers see one"
     },
     "onceward.stores._postgres_pool_async.AsyncPostgresPool": {
-        "abandon": "a loop may be over before its connections are"
+        "abandon": "a loop may be over before its connections are",
+        "look": "tasks of one round look together; a thread that waits for a look may as well claim",
     },
-    "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
+    "onceward.stores.postgres.AsyncPostgresStore": {
+        "identify": "awaits which server it is; the blocking one knows",
+        "look": "tasks of one round look together; a thread that waits for a look may as well claim",
+    },
+    "onceward.stores.redis.AsyncRedisStore": {
+        "look": "tasks of one round look together; a thread that waits for a look may as well claim"
+    },
+    "onceward.stores.sqlite.AsyncSqliteStore": {"look": "tasks of one round look together; a thread has `peek`"},
 }
 """What only the awaiting half has, with the reason."""
 
