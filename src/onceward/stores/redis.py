@@ -62,11 +62,14 @@ T = TypeVar("T")
 class RedisStore:
     """Records on a Redis server."""
 
-    capabilities = Capabilities(awaits=False, indexes_unsettled=True)
-
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
         self._server = _open(parse(url))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do besides keeping records."""
+        return Capabilities(awaits=False, indexes_unsettled=True)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
