@@ -34,6 +34,7 @@ from onceward._core.codec import (
     keep,
 )
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
+from onceward._core.reply import Reply
 
 
 class Colour(enum.Enum):
@@ -169,6 +170,22 @@ class TestKept:
         value.clear()
 
         assert given_back(kept, None) == decode(Encoded(kept.codec, kept.data)) != value
+
+    @pytest.mark.fault("a-known-head-gives-back-what-only-equals-it")
+    def test_a_response_comes_back_as_it_is_read(self):
+        """
+        The first time it is read; behind a head that is known it is not, and has the same types all the same.
+        """
+        plain = Reply(201, (("content-type", "text/plain"), ("etag", "kept")), b"x")
+        odd = Reply(201, ((Text("content-type"), "text/plain"), ("etag", Text("kept"))), b"y")
+        for reply in (plain, plain, odd, odd):
+            kept = keep(reply)
+            read = decode(Encoded(kept.codec, kept.data))
+            same = given_back(kept, None)
+
+            assert same == read == reply
+            assert [type(part) for pair in same.headers for part in pair] == [str] * 4
+        assert type(keep(odd).copy) is Reply
 
     @pytest.mark.parametrize("value", [{"a": float("nan")}, ["\ud800"], 10 ** (INT_DIGITS_MAX + 1)])
     def test_what_cannot_be_stored_is_refused_all_the_same(self, value):
