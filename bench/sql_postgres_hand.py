@@ -57,7 +57,7 @@ class ByHand:
             await self._engine.query(name, "bench", self._create)
             schema = await self._engine._schema(name, "bench")
             scope = self._engine._scope(f"live:{name}:db:bench", schema)
-            self._records.append(scope.settled(scope.call("key", bytes(33)), kept, bytes(48)))
+            self._records.append(scope.certain(scope.call("key", bytes(33)), kept, bytes(48)))
             self._schemas.append(schema.encode())
             self._checks.append(PipelineStep(check_statement(schema, TARGET), name=f"check_{schema}".encode()))
         for _ in range(SESSIONS):

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, KeptResult, NotEncodable, encode_failure, keep
+from onceward._core.codec import Encoded, KeptResult, NotEncodable, encode, encode_failure, keep
 from onceward._core.dead_holder_flow import decide_with_holder, put_in_doubt
 from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
 from onceward._core.events import Event, EventType
@@ -156,7 +156,7 @@ def operate_atomic(request: OperationRequest, begun: AtomicOperation | None = No
 
 def foretold_write(request: OperationRequest, kept: Encoded, chance: bytes) -> Write:
     """
-    The settled record of an operation whose result is certain before it runs.
+    The settled record of an operation whose result is certain before it runs, or that ran in this very transaction.
 
     For whoever can put it together with the work, where no record stands under the key. Where one does, nothing of it
     may land, and `operate_atomic` says what becomes of the call.
@@ -331,10 +331,10 @@ def _settle(request: OperationRequest, run: AtomicRun, value: Any) -> Flow[_Atte
     return settled_outcome(request, kept, put.record)
 
 
-def keep_result(request: OperationRequest, value: Any) -> KeptResult:
-    """A result as it is stored; `ResultInvalid` if it cannot be."""
+def keep_result(request: OperationRequest, value: Any, *, plain: bool = False) -> KeptResult:
+    """A result as it is stored; `ResultInvalid` if it cannot be. `plain`: it is known to be plain data."""
     try:
-        kept = keep(value)
+        kept = KeptResult(*encode(value, plain=True)) if plain else keep(value)
     except NotEncodable as error:
         raise ResultInvalid(f"{error}. Your transaction was rolled back, so nothing happened") from None
     if kept.data is not None and len(kept.data) > request.terms.result_bytes_max:

@@ -42,7 +42,9 @@ def fingerprint_canonical(request: object) -> bytes:
 
 def fingerprint_bytes(request: bytes) -> bytes:
     """`fingerprint_canonical` of a value that is bytes, such as a hash."""
-    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical_bytes(request)).digest()
+    hasher = _CANONICAL_HASHER.copy()
+    hasher.update(canonical_bytes(request))
+    return _CANONICAL + hasher.digest()
 
 
 def fingerprint_form(form: bytes) -> bytes:

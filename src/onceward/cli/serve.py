@@ -25,6 +25,7 @@ from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
 from onceward.cli.typed_command import as_typed, store_option
 from onceward.runtime.environment import REAL
+from onceward.runtime.garbage import look_for_garbage_rarely
 from onceward.service import settings
 from onceward.service.first_token import AUTO, FIRST_TENANT, TokenPlace, hand_out
 from onceward.service.private_folder import make_private_folder
@@ -90,6 +91,7 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
         tenants = await made.access.tenants(limit=1)
         # After the handlers: who reads this may send a signal.
         _print_address(chosen, made, listening, tenants[0].name if tenants else None, as_json=as_json)
+        look_for_garbage_rarely()
         await server.serve()
     handler.tell()
     return exit_codes.FINE

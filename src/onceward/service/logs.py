@@ -46,11 +46,11 @@ class AccessLogMiddleware:
             return
         began, status = REAL.monotonic(), 0
 
-        async def noted(message: MutableMapping[str, Any]) -> None:
+        def noted(message: MutableMapping[str, Any]) -> Any:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            return send(message)  # To be awaited by whoever awaits this.
 
         try:
             await self._app(scope, receive, noted)

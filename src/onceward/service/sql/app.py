@@ -347,10 +347,12 @@ class SqlApp:
             return pending_or_refused(first, self._profile)
 
     def _respond(self, result: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
+        # JSON text of a worker's goes on as it is.
+        given = msgspec.Raw(result.given) if isinstance(result.given, bytes) else result.given
         if not result.replayed:
-            return EndpointResponse(result.document)
+            return EndpointResponse(given)
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
-        return EndpointResponse(result.document, headers=((header, "true"),))
+        return EndpointResponse(given, headers=((header, "true"),))
 
     async def _within_quota(self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Run) -> Any:
         """Run within what the tenant may hold and has paid for."""

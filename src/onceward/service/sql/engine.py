@@ -282,7 +282,7 @@ class SqliteEngine:
         asked: AskedDatabase,
         statements: list[SqlStatement | tuple[str, Params] | str],
         options: dict[str, Any],
-    ) -> tuple[dict[str, Any], bool, SqlCost]:
+    ) -> tuple[bytes, bool, SqlCost]:
         """Check a request and perform it; if it cannot be one here, its key may have come from elsewhere."""
         try:
             if sum(map(_characters, statements)) <= READ_AT_ONCE_CHARACTERS:
@@ -297,8 +297,8 @@ class SqliteEngine:
             return await replay_or_refuse(refusal, identity, unchecked, perform, readonly=readonly)
         return await self._perform(asked, request)
 
-    async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[dict[str, Any], bool, SqlCost]:
-        """The document, whether it is a replay, and what it has cost."""
+    async def _perform(self, asked: AskedDatabase, request: SqlRequest) -> tuple[bytes, bool, SqlCost]:
+        """The document as JSON, whether it is a replay, and what it has cost."""
         tried = NO_COST
         if request.identity is None and (request.readonly or request.reads):
             try:
@@ -309,9 +309,9 @@ class SqliteEngine:
                     raise
                 tried = cost_of(error)
             else:
-                return done.document, done.replayed, cost
+                return done.text, done.replayed, cost
         done, cost = await self._ask(asked, "group", request, tried=tried)
-        return done.document, done.replayed, cost
+        return done.text, done.replayed, cost
 
     async def _keys_for(self, seal: TenantKeys, request: SqlRequest | None) -> str:
         """What a worker has to know to seal the record of a request, as JSON; nothing if there will be no record."""

@@ -20,7 +20,12 @@ class FrameStream(Protocol):
 
 def read_frame(stream: FrameStream) -> Any:
     """The next document; `EOFError` if the other side is gone, or sends what nobody would."""
+    return loads(read_bytes(stream))
+
+
+def read_bytes(stream: FrameStream) -> bytes:
+    """What is in the next frame, as it came."""
     (size,) = HEADER.unpack(stream.readexactly(HEADER.size))
     if size > FRAME_MAX:
         raise EOFError
-    return loads(stream.readexactly(size))
+    return stream.readexactly(size)

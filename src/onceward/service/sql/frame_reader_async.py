@@ -20,7 +20,12 @@ class AsyncFrameStream(Protocol):
 
 async def read_frame_async(stream: AsyncFrameStream) -> Any:
     """The next document; `EOFError` if the other side is gone, or sends what nobody would."""
+    return loads(await read_bytes_async(stream))
+
+
+async def read_bytes_async(stream: AsyncFrameStream) -> bytes:
+    """What is in the next frame, as it came."""
     (size,) = HEADER.unpack(await stream.readexactly(HEADER.size))
     if size > FRAME_MAX:
         raise EOFError
-    return loads(await stream.readexactly(size))
+    return await stream.readexactly(size)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from json import loads
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from onceward._core.canonical import canonical, canonical_texts
@@ -302,15 +303,28 @@ def _wire(value: Any) -> Any:
     return blob_to_json(value) if isinstance(value, bytes) else value
 
 
-@dataclass(frozen=True, slots=True)
-class SqlResult:
-    """The result of one statement. `document` is what is stored and sent; a replay's is equal to the first."""
+@dataclass
+class _Result:
+    """What a request came to."""
 
-    document: dict[str, Any]
+    given: dict[str, Any] | bytes
+    """Its document, or the JSON text of it."""
     replayed: bool = False
-    """True: the first result under this key; the statement was not run now."""
+    """True: the first result under this key; the statements were not run now."""
     cost: SqlCost = NO_COST
-    """What this call has used; a replay is cheap, and not free."""
+    """What this call has used, all its statements together; a replay is cheap, and not free."""
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """What is stored and sent; a replay's is equal to the first."""
+        if isinstance(self.given, dict):
+            return self.given
+        found: dict[str, Any] = loads(self.given)
+        return found
+
+
+class SqlResult(_Result):
+    """The result of one statement."""
 
     @property
     def columns(self) -> list[str]:
@@ -343,14 +357,8 @@ class SqlResult:
         return self.document["meta"]  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class SqlBatchResult:
+class SqlBatchResult(_Result):
     """The results of a batch, one per statement, in order."""
-
-    document: dict[str, Any]
-    replayed: bool = False
-    cost: SqlCost = NO_COST
-    """What this call has used, all its statements together."""
 
     @property
     def results(self) -> list[SqlResult]:

@@ -6,7 +6,9 @@ One database of a tenant's: its file, the connection its SQL runs on, and the ga
       SAVEPOINT  ...                        ROLLBACK TO  another one failed: only its own work is undone
     COMMIT                                               one sync for all of them; then they are answered
 
-The core decides what a key means; this only carries the statements to it and the result back.
+The core decides what a key means; this only carries the statements to it and the result back. The usual request (a key
+that is new, or whose result is there) needs no gate: its record is looked for, and put settled, in the group's own
+transaction, by the core's own rules (`KeyedScope`).
 """
 
 from __future__ import annotations
@@ -15,38 +17,39 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from json import loads
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
-from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.codec import JSON
+from onceward._core.errors import IllegalMove, OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
 from onceward._core.operation_flow import peeked_outcome
 from onceward.gate import Gate, Sealed
 from onceward.gate.call_factory import PurgeSchedule
 from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.sql_values import json_text
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.closed_databases import closed_error, is_closed
 from onceward.service.sql.database_pages import DatabasePages
+from onceward.service.sql.keyed_scope import CHANCE_BYTES, NAME, KeyedScope
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.ran_operations import record_id_of
 from onceward.service.sql.requests import Keyed, SqlRequest, Step
 from onceward.service.sql.session import NEVER, Session, connect
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, commit_was_refused, translate_sqlite_error
 from onceward.service.sql.statement_timer import StatementTimer
 from onceward.service.sql.worker_errors import NotReplayed, NotRun, SliceUsed
 from onceward.stores import Store
-from onceward.stores._sqlite_rows import peek
+from onceward.stores._sqlite_rows import peek, put_in
 from onceward.stores.sqlite import SqliteStore
+
+T = TypeVar("T")
 
 REQUEST = failpoints.declare("sql.request.before", "a group's transaction is open | a request of it runs")
 RAN = failpoints.declare("sql.request.after", "a request and its record are written | the next one, or the commit")
 COMMIT = failpoints.declare("sql.commit.before", "every request of a group is written | they are committed")
 COMMITTED = failpoints.declare("sql.commit.after", "a group is committed | anybody is answered")
 
-MISSES_MAX = 4
-LOOK_EVERY = 16
-"""After so many requests in a row that were new, one of so many is looked for before the gate is asked."""
 GATES_MAX = 256
 """Scopes whose gates are kept at hand for one database."""
 
@@ -54,10 +57,17 @@ GATES_MAX = 256
 class RequestResult(NamedTuple):
     """A request that was done, or whose first result was found."""
 
-    document: dict[str, Any]
+    text: bytes
+    """Its result as JSON. A replay's is what was stored, byte for byte."""
     replayed: bool
     grown: int = 0
     """How many more bytes of the database are in use."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What the text says."""
+        found: dict[str, Any] = loads(self.text)
+        return found
 
 
 RequestOutcome: TypeAlias = RequestResult | OncewardError
@@ -124,11 +134,9 @@ class WritableDatabase:
             self._group_seconds = limits.slice_seconds if quick else limits.statement_seconds
         self._main_gate: Gate | None = None
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
-        self._gates: OrderedDict[str, Gate] = OrderedDict()
+        self._gates: OrderedDict[str, tuple[Gate, KeyedScope]] = OrderedDict()
         self._purges = PurgeSchedule()
         self._looking = self.connection.cursor()
-        self._misses = 0
-        """Looks in a row that found no record."""
         self._seal: Sealed | None = None
         self._sealed_only = False
         self._seal_keys: tuple[str, ...] = ()
@@ -234,11 +242,12 @@ class WritableDatabase:
 
     def _outcome(self, request: SqlRequest) -> RequestOutcome:
         try:
-            if isinstance(request.identity, Keyed) and (found := self._replayed(request, request.identity)) is not None:
-                return found
+            identity = request.identity
+            if type(identity) is Keyed and (done := self._keyed(request, identity)) is not None:
+                return done
             self.pages.allow(request.growth)
-            done = self._perform(request)
-            return done._replace(grown=self.pages.grown())
+            text, replayed = self._perform(request)
+            return RequestResult(text, replayed, self.pages.grown())
         except StoreFull:
             return self.pages.full()
         except SqlError as error:
@@ -248,29 +257,49 @@ class WritableDatabase:
         except OncewardError as error:
             return error
         except DRIVER_ERRORS as error:
-            return translate_sqlite_error(error)
+            meant = translate_sqlite_error(error)
+            return self.pages.full() if isinstance(meant, SqlError) and meant.kind is SqlKind.FULL else meant
 
-    def _replayed(self, request: SqlRequest, identity: Keyed) -> RequestResult | None:
+    def _keyed(self, request: SqlRequest, identity: Keyed) -> RequestResult | None:
         """
-        The first result, if a look at the record shows one for this very request; None: let the gate find out.
+        The first result of a key, or that of the statements if nothing stands under it; None: let the gate find out.
 
-        A look costs a fifth of what the gate's claim does, and is in vain for everything that is new: so while nothing
-        but new requests come, most of them are not looked for. Who may only read is asked what it may first, below.
+        The group's transaction has the file's write lock, so that nobody comes between the look and the put. Who may
+        only read is asked what it may first, below.
         """
-        if request.readonly or self._seal is not None or failpoints.armed():
+        if request.readonly or request.replay_only or self._seal is not None or failpoints.armed():
             return None
-        if self._misses >= MISSES_MAX and self._misses % LOOK_EVERY:
-            self._misses += 1
+        scope = self._gate(identity.scope)[1]
+        if scope.is_heard:
             return None
-        seen = peek(self._looking, record_id_of(identity), self._environment.wall_us())
-        if seen is None or seen.codec is None:
-            self._misses += 1
-            return None
-        self._misses = 0
-        outcome = peeked_outcome(seen, fingerprint_canonical(request.fingerprint_fields()), None)
-        return None if outcome is None else RequestResult(outcome.value, True)
+        named, fingerprint = scope.named(identity.key), request.fingerprint()
+        seen = peek(self._looking, named[1], self._environment.wall_us())
+        if seen is not None:
+            # Read, although it is sent as it is: what is no result must not be sent as one.
+            if seen.codec != JSON or seen.result is None or peeked_outcome(seen, fingerprint, None) is None:
+                return None
+            return RequestResult(seen.result, True)
 
-    def _perform(self, request: SqlRequest) -> RequestResult:
+        def work() -> bytes:
+            text = scope.kept(self.session.run(request))
+            self._check_not_ended()
+            write = scope.settled(named, fingerprint, text, self._environment.random(CHANCE_BYTES))
+            if not put_in(self._looking, write, None, self._environment.wall_us()).landed:
+                raise IllegalMove("a record stands under this key that was not there before its statements ran")
+            return text
+
+        self.pages.allow(request.growth)
+        text = self._in_savepoint(work)
+        self._purges.left -= 1
+        return RequestResult(text, False, self.pages.grown())
+
+    def _check_not_ended(self) -> None:
+        """A record that is put after the transaction has ended would commit alone."""
+        if not self.connection.in_transaction:
+            raise IllegalMove("the transaction of this request ended by itself")
+
+    def _perform(self, request: SqlRequest) -> tuple[bytes, bool]:
+        """What came of it as JSON, and whether it had run before."""
         ran = False
 
         def work() -> dict[str, Any]:
@@ -285,36 +314,37 @@ class WritableDatabase:
             self.session.refuse_writes(request)
         match request.identity:
             case Keyed(scope, key):
-                document: Any = self._gate(scope).atomic(
-                    self.connection, key, work, request=request.fingerprint_fields(), name="sql"
+                document: Any = self._gate(scope)[0].atomic(
+                    self.connection, key, work, request=request.fingerprint_fields(), name=NAME
                 )
             case Step(scope, plan, step):
-                steps = self._gate(scope).plan(plan)
+                steps = self._gate(scope)[0].plan(plan)
                 document = steps.step(
-                    step, work, request=request.fingerprint_fields(), name="sql", connection=self.connection
+                    step, work, request=request.fingerprint_fields(), name=NAME, connection=self.connection
                 )
             case None:
-                return RequestResult(self._in_savepoint(work), False)
+                return json_text(self._in_savepoint(work)).encode(), False
         if ran:
             self._purges.left -= 1
-        return RequestResult(document, not ran)
+        return json_text(document).encode(), not ran
 
-    def _in_savepoint(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _in_savepoint(self, work: Callable[[], T]) -> T:
         connection = self.connection
         connection.execute("SAVEPOINT request")
         try:
-            document = work()
+            done = work()
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO request")
                 connection.execute("RELEASE request")
             raise
         connection.execute("RELEASE request")
-        return document
+        return done
 
-    def _gate(self, scope: str) -> Gate:
-        gate = self._gates.pop(scope, None)
-        if gate is None:
+    def _gate(self, scope: str) -> tuple[Gate, KeyedScope]:
+        """The gate of a scope, and what its usual requests need instead."""
+        found = self._gates.pop(scope, None)
+        if found is None:
             if self._main_gate is None:
                 self._main_gate = Gate(
                     self.store,
@@ -327,10 +357,11 @@ class WritableDatabase:
                     **self._options,
                 )
             gate = self._main_gate.scoped(scope)
+            found = gate, KeyedScope(gate._call_factory)
             if len(self._gates) >= GATES_MAX:
                 self._gates.popitem(last=False)
-        self._gates[scope] = gate
-        return gate
+        self._gates[scope] = found
+        return found
 
     def _tidy(self) -> None:
         """Purge a little, if it is time. (A gate that joins a transaction leaves that to a thread of its own.)"""
@@ -373,7 +404,7 @@ class ReadOnlyDatabase:
         try:
             if request.batch:
                 self.connection.execute("BEGIN")
-            return RequestResult(self.session.run(request._replace(readonly=True)), False)
+            return RequestResult(json_text(self.session.run(request._replace(readonly=True))).encode(), False)
         except OncewardError as error:
             return error
         except DRIVER_ERRORS as error:

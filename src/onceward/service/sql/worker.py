@@ -25,6 +25,7 @@ from onceward._core.errors import ConfigurationError, OncewardError, OutcomeUnkn
 from onceward.gate.seal_keys import import_ciphers
 from onceward.protocol.errors import DatabaseUnknown, SqlError, SqlKind
 from onceward.runtime.environment import REAL
+from onceward.runtime.garbage import look_for_garbage_rarely
 from onceward.runtime.process_limits import lower_priority
 from onceward.service.sql.database_files import NEW_DATABASE_BYTES, create_file, drop_file, file_identity
 from onceward.service.sql.frame_reader import read_frame
@@ -41,7 +42,7 @@ from onceward.service.sql.tenant_database import (
     RequestResult,
     WritableDatabase,
 )
-from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
+from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack, pack_responses
 from onceward.service.sql.worker_errors import NotRun, SliceUsed, to_wire
 from onceward.service.sql.worker_sandbox import enter_sandbox
 
@@ -247,6 +248,7 @@ def serve(link: socket.socket, page: int) -> None:
         workers["write"] = DatabaseWriter(settings, told["options"], meter)
     if told["role"] in ("reader", "slow"):
         workers["read"] = DatabaseReader(settings, meter)
+    look_for_garbage_rarely()
     link.sendall(pack({"ready": os.getpid(), "sandbox": sandbox.report}))
     with suppress(EOFError):
         while True:
@@ -263,19 +265,23 @@ def serve(link: socket.socket, page: int) -> None:
 def _response_frames(
     worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest], meter: RequestMeter
 ) -> list[bytes]:
-    """The frames to send back: one per request, or one for anything else; each with what it has cost."""
+    """The frames to send back: a response for each request, or one for anything else; each with what it has cost."""
     path = Path(order["path"])
     try:
         if requests:
-            responses = [_response(outcome) for outcome in worker.group(path, requests, order.get("seal"))]
+            outcomes: list[RequestOutcome] = worker.group(path, requests, order.get("seal"))
+            responses = [_response(outcome) for outcome in outcomes]
         else:
+            outcomes = []
             responses = [{"value": getattr(worker, order["what"])(path, order["growth"])}]
     except OncewardError as error:
-        responses = [_response(error)] * max(len(requests), 1)
+        outcomes, responses = [], [_response(error)] * max(len(requests), 1)
     except OSError as error:
         failure = StoreUnavailable(f"the database's file could not be read or written: {error.strerror}")
-        responses = [_response(failure)] * max(len(requests), 1)
-    return [pack({**response, "cpu": cpu}) for response, cpu in zip(responses, meter.costs(), strict=True)]
+        outcomes, responses = [], [_response(failure)] * max(len(requests), 1)
+    texts = [one.text if isinstance(one, RequestResult) else b"" for one in outcomes] or [b""] * len(responses)
+    heads = [{**response, "cpu": cpu} for response, cpu in zip(responses, meter.costs(), strict=True)]
+    return pack_responses(heads, texts)
 
 
 def _response(outcome: RequestOutcome) -> dict[str, Any]:
@@ -286,8 +292,8 @@ def _response(outcome: RequestOutcome) -> dict[str, Any]:
             return {"again": "here"}
         case OncewardError():
             return {"error": to_wire(outcome)}
-        case RequestResult(document, replayed, grown):
-            return {"value": document, "replayed": replayed, "grown": grown}
+        case RequestResult(text, replayed, grown):
+            return {"replayed": replayed, "grown": grown, "bytes": len(text)}
 
 
 def main(arguments: list[str]) -> None:

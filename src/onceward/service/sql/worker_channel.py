@@ -1,6 +1,9 @@
 """
 Between the engine and a worker: JSON documents with their length in front, and a page of shared memory.
 
+The responses of a group come together: one list of what is to be known of each, and behind it the JSON texts of their
+results, which nobody on the way to the caller reads.
+
 Both sides bound what they read. The page (`ProgressPage`) tells the engine how far a worker has come, without a
 message: it outlives a worker that is killed, so that the engine knows whether anything can have been committed.
 """
@@ -11,6 +14,7 @@ import mmap
 import socket
 import struct
 from collections.abc import Callable
+from json import loads
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
@@ -19,6 +23,8 @@ from onceward.protocol.sql_values import json_text
 HEADER = struct.Struct(">I")
 FRAME_MAX = 64 << 20
 """Bytes of one frame: a group of requests at its largest."""
+TOGETHER_BYTES = 1 << 20
+"""Of results: from here on, the responses that follow are in another frame."""
 
 
 def pack(document: Any) -> bytes:
@@ -34,6 +40,33 @@ def packed(text: str) -> bytes:
             f"the request is too large for a worker: {len(data)} bytes, and the limit is {FRAME_MAX}"
         )
     return HEADER.pack(len(data)) + data
+
+
+def pack_responses(heads: list[dict[str, Any]], texts: list[bytes]) -> list[bytes]:
+    """Frames with responses, in order: what is known of each (`bytes`: how long its text is), and its text."""
+    frames: list[bytes] = []
+    begin = size = 0
+    for end, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= TOGETHER_BYTES or end == len(texts):
+            head = json_text(heads[begin:end]).encode()
+            body = b"".join((HEADER.pack(len(head)), head, *texts[begin:end]))
+            frames.append(HEADER.pack(len(body)) + body)
+            begin, size = end, 0
+    return frames
+
+
+def unpack_responses(frame: bytes) -> list[dict[str, Any]]:
+    """The responses in a frame, each with its result as `text`; `ValueError` if they are not as long as they say."""
+    at = HEADER.size + int.from_bytes(frame[: HEADER.size], "big")
+    responses: list[dict[str, Any]] = loads(frame[HEADER.size : at])
+    for one in responses:
+        end = at + one.get("bytes", 0)
+        one["text"] = frame[at:end]
+        at = end
+    if at != len(frame):
+        raise ValueError("a worker's responses are not as long as it says")
+    return responses
 
 
 class SocketStream:

@@ -25,7 +25,7 @@ from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
-from onceward.service.sql.frame_reader_async import read_frame_async
+from onceward.service.sql.frame_reader_async import read_bytes_async, read_frame_async
 from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
@@ -37,6 +37,7 @@ from onceward.service.sql.worker_channel import (
     WorkerProgress,
     pack,
     packed,
+    unpack_responses,
 )
 from onceward.service.sql.worker_errors import from_wire
 from onceward.service.sql.worker_sandbox import SandboxReport, WorkerSandbox
@@ -198,7 +199,7 @@ class WorkerSupervisor:
 
     async def _receive(self, count: int, responses: list[dict[str, Any]]) -> None:
         while len(responses) < count:
-            responses.append(await read_frame_async(self._reader))
+            responses += unpack_responses(await read_bytes_async(self._reader))
 
     def _answer(self, jobs: list[WorkerJob], responses: list[dict[str, Any]]) -> None:
         """Settle what has a response, or send it again if it was not done. A worker that died may have sent fewer."""
@@ -425,5 +426,5 @@ def _settle(job: WorkerJob, response: dict[str, Any]) -> None:
     if "error" in response:
         job.future.set_exception(from_wire(response["error"]))
     else:
-        value = response["value"]
-        job.future.set_result(value if job.request is None else RequestResult(value, response["replayed"]))
+        done = response["value"] if job.request is None else RequestResult(response["text"], response["replayed"])
+        job.future.set_result(done)

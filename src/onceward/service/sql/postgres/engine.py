@@ -42,10 +42,11 @@ from onceward.service.sql.authorizer import readonly_error
 from onceward.service.sql.costs import NO_COST, SqlCost, cost_of, note_cost
 from onceward.service.sql.database_files import DatabaseName, sibling_namespaces
 from onceward.service.sql.key_terms import KeyTerms, key_options
+from onceward.service.sql.keyed_scope import CLAIM, NAME
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.moved_keys import replay_or_refuse
 from onceward.service.sql.postgres.checked_texts import CheckedTexts
-from onceward.service.sql.postgres.keyed_scope import CLAIM, NAME, KeyedCall, KeyedScope
+from onceward.service.sql.postgres.keyed_scope import KeyedCall, SchemaKeyedScope
 from onceward.service.sql.postgres.known_costs import KnownCosts
 from onceward.service.sql.postgres.parser_process import LongStatements
 from onceward.service.sql.postgres.placeholders import Template, numbered, ordered
@@ -151,7 +152,7 @@ class PostgresEngine:
             result_bytes_max=limits.value_bytes,
             **self._options,
         )
-        self._scopes: OrderedDict[tuple[str, str], KeyedScope] = OrderedDict()
+        self._scopes: OrderedDict[tuple[str, str], SchemaKeyedScope] = OrderedDict()
         self._reader = ReplayReader(self._pool.open_for_reading)
         self._costs = KnownCosts(limits)
         self._usual_room = SchemaRoom(RELATIONS_MAX, watched=True, database_bytes=limits.database_bytes)
@@ -606,11 +607,11 @@ class PostgresEngine:
         if self._tidying is None or self._tidying.done():
             self._tidying = asyncio.create_task(self._main_gate._tidy())
 
-    def _scope(self, scope: str, schema: str) -> KeyedScope:
+    def _scope(self, scope: str, schema: str) -> SchemaKeyedScope:
         """The keys of a scope in a database. A database that is dropped and made again has keys of its own."""
         found = self._scopes.get((scope, schema))
         if found is None:
-            found = self._scopes[scope, schema] = KeyedScope(self._main_gate.scoped(stored_scope(scope, schema)))
+            found = self._scopes[scope, schema] = SchemaKeyedScope(self._main_gate.scoped(stored_scope(scope, schema)))
             if len(self._scopes) > SCOPES_MAX:
                 self._scopes.popitem(last=False)
         else:

@@ -328,7 +328,7 @@ class TenantTransaction(AsyncFinishing, AsyncCallerTransaction):
     async def _settle_at_once(self, call: KeyedCall, chance: bytes, insert: PreparedInsert | None) -> bool:
         request, session = self._request, self._session
         room, schema = request.room, request.schema
-        record = call.scope.settled(call, request.foretold_bytes(), chance)
+        record = call.scope.certain(call, request.foretold_bytes(), chance)
         before = room.before(schema) if room.measured else ()
         opening = record_first(self._records, record, call.id, request.tenant_settings)
         first = len(before) + 2
