@@ -12,6 +12,7 @@ SECONDS = 0.5
 """Of a slice: a crowd of connections wants a while to be in step."""
 LABELS = {
     "bare": "bare application, one durable write a request",
+    "hand": "by hand: a token, a process of its own, key and row in one commit",
     "ours": "onceward serve",
     "ours-unnoted": "onceward serve --journal off",
     "empty": "bare application without a database, for orientation",

@@ -3,6 +3,7 @@ What the service is measured against: the same server around a bare application,
 
     python -m bench.service_app FOLDER bare      one durable write a request
     python -m bench.service_app FOLDER empty     no database at all: what the server and the framework cost
+    python -m bench.service_app FOLDER hand      tokens, keys and a process for the database, by hand (`service_hand`)
 
 The application is what somebody would write who needs no keys: one route that inserts a row and commits it, and one
 that reads a row; a connection of its own, WAL, `synchronous=FULL`, statements on the event loop's thread (handing them
@@ -60,13 +61,19 @@ def application(file: Path, *, writes: bool = True) -> Starlette:
     return Starlette(routes=[Route(WRITE, write, methods=["POST"]), Route(READ, read, methods=["POST"])])
 
 
-async def serve(file: Path, *, writes: bool) -> None:
+async def serve(file: Path, name: str) -> None:
     """Until killed."""
+    if name == "hand":
+        from bench import service_hand  # Here: it needs the statements above.
+
+        app, token = service_hand.application(file), service_hand.TOKEN
+    else:
+        app, token = application(file, writes=name == "bare"), ""
     settings = Settings(port=0)
     listening = listen(settings.host, settings.port)
     address = f"http://127.0.0.1:{listening.port}"
-    print(json.dumps({"address": address, "token": "", "pid": os.getpid()}), flush=True)
-    await server_of(application(file, writes=writes), settings, listening).serve()
+    print(json.dumps({"address": address, "token": token, "pid": os.getpid()}), flush=True)
+    await server_of(app, settings, listening).serve()
 
 
 def main() -> None:
@@ -74,7 +81,7 @@ def main() -> None:
     # Stopped processes do not see that a pipe was closed, so the kernel is asked to see to it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with asyncio.Runner(loop_factory=event_loop()) as runner:
-        runner.run(serve(Path(sys.argv[1]) / "bare.db", writes=sys.argv[2] == "bare"))
+        runner.run(serve(Path(sys.argv[1]) / "bare.db", sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -82,18 +82,20 @@ class Server:
 
 
 class ServiceSlices:
-    """One server and its clients: `bare`, `empty`, `ours` or `ours-unnoted`."""
+    """One server and its clients: `bare`, `empty`, `hand`, `ours` or `ours-unnoted`."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._bare, self._empty = not name.startswith("ours"), name == "empty"
+        self._ours, self._empty = name.startswith("ours"), name == "empty"
+        self._keys = self._ours or name == "hand"
+        """Whether it knows keys."""
         folder = folder.resolve()
         ours = ["-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder)]
         ours += ["--first-token", "stdout"]
         ours += ["--journal", "off"] if name == "ours-unnoted" else []
         self._server = Server(
-            [sys.executable, *(["-m", "bench.service_app", str(folder), name] if self._bare else ours)], folder
+            [sys.executable, *(ours if self._ours else ["-m", "bench.service_app", str(folder), name])], folder
         )
-        self._file = folder / ("bare.db" if self._bare else "databases/test-demo/bench.db")
+        self._file = folder / ("databases/test-demo/bench.db" if self._ours else "bare.db")
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._connections = Connections(self._loop, self._server.port, CONNECTIONS)
         self._numbers, self._turn = itertools.count(), itertools.count()
@@ -101,9 +103,10 @@ class ServiceSlices:
 
     def check(self) -> None:
         """One row per key, however often it is sent, and the same answer; then the keys that are replayed."""
-        if not self._bare:
+        if self._ours:
             self._one(_request("PUT", DATABASE, {}, self._authorization), 201)
-            self._one(self._ours({"sql": CREATE}), 200)
+            self._one(self._sql({"sql": CREATE}), 200)
+        if self._keys:
             answers = [self._one(self._write("check"), 200) for _ in range(4)]
             if [one.replayed for one in answers] != [False, True, True, True]:
                 raise Broken("a key that was sent again is no replay")
@@ -140,7 +143,7 @@ class ServiceSlices:
 
     def _measured(self, case: str, next_request: Callable[[], bytes | None]) -> int:
         """Run it; every answer says what it should, and the rows of the file itself add up."""
-        replays, wrong = case == "replay" and not self._bare, list[Answer]()
+        replays, wrong = case == "replay" and self._keys, list[Answer]()
 
         def take(answer: Answer) -> None:
             if answer.status != 200 or answer.replayed != replays:
@@ -167,7 +170,7 @@ class ServiceSlices:
         """
         if case == "read":
             return lambda: self._read(self._settled[next(self._turn) % SETTLED])
-        if case == "replay" and not self._bare:
+        if case == "replay" and self._keys:
             return lambda: self._write(self._settled[next(self._turn) % SETTLED])
         keyed = case != "plain"
         return lambda: self._write(f"{case}-{next(self._numbers):09d}", keyed=keyed)
@@ -180,22 +183,22 @@ class ServiceSlices:
         return answers[0]
 
     def _write(self, key: str, *, keyed: bool = True) -> bytes:
-        if self._bare:
-            return _request("POST", WRITE, {"params": [key, BODY]})
-        return self._ours({"sql": INSERT, "params": [key, BODY]}, key if keyed else None)
+        more = f"Idempotency-Key: {key}\r\n" if keyed and self._keys else ""
+        if self._ours:
+            return self._sql({"sql": INSERT, "params": [key, BODY]}, more)
+        return _request("POST", WRITE, {"params": [key, BODY]}, self._authorization + more)
 
     def _read(self, key: str) -> bytes:
-        if self._bare:
-            return _request("POST", READ, {"params": [key]})
-        return self._ours({"sql": SELECT, "params": [key]})
+        if self._ours:
+            return self._sql({"sql": SELECT, "params": [key]})
+        return _request("POST", READ, {"params": [key]}, self._authorization)
 
-    def _ours(self, document: Any, key: str | None = None) -> bytes:
-        more = f"Idempotency-Key: {key}\r\n" if key is not None else ""
+    def _sql(self, document: Any, more: str = "") -> bytes:
         return _request("POST", f"{DATABASE}/query", document, self._authorization + more)
 
     @property
     def _authorization(self) -> str:
-        return f"Authorization: Bearer {self._server.token}\r\n"
+        return f"Authorization: Bearer {self._server.token}\r\n" if self._keys else ""
 
 
 def _request(method: str, path: str, document: Any, more: str = "") -> bytes:

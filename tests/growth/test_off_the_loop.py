@@ -19,7 +19,7 @@ from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts
 from onceward.service.web import bodies, endpoints
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, _Handler
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, EndpointHandler
 
 LONG = json.dumps({"text": "a" * HEAVY_BYTES}).encode()
 SHORT = b'{"text":"a"}'
@@ -169,7 +169,7 @@ def test_the_service_reads_a_long_body_in_a_thread(
     endpoint = ApiEndpoint("POST", "/", run, "Take it.", body=Said)
     accounts = Accounts(REAL.monotonic)
     authenticator = Authenticator(None, None, accounts=accounts)  # type: ignore[arg-type]
-    handler = _Handler([endpoint], authenticator, 1_000_000, endpoints.PROFILES["default"])
+    handler = EndpointHandler([endpoint], authenticator, 1_000_000, endpoints.PROFILES["default"])
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
     account = accounts.of_tenant("acme")

@@ -10,6 +10,7 @@ The value is a dictionary of structured fields (RFC 9651); whole numbers only. M
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 USAGE_HEADER = "onceward-usage"
 
@@ -37,10 +38,12 @@ class CallUsage:
 
     def header(self) -> str:
         """The value of the header; empty if there is nothing to say."""
-        return ", ".join([f"{name}={value}" for field, name in _MEMBERS if (value := getattr(self, field)) is not None])
+        values = _values(self)
+        return ", ".join([f"{name}={value}" for name, value in zip(_NAMES, values, strict=True) if value is not None])
 
 
-_MEMBERS = tuple((field.name, field.name.replace("_", "-")) for field in fields(CallUsage))
+_NAMES = tuple(field.name.replace("_", "-") for field in fields(CallUsage))
+_values = attrgetter(*(field.name for field in fields(CallUsage)))
 
 
 def parse_usage(value: str) -> CallUsage:

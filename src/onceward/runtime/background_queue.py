@@ -44,7 +44,8 @@ class BackgroundQueue(Generic[T]):
         """Empty, and without a thread: at first, and in a process that was forked. The parent does what it had."""
         self._pid = os.getpid()
         self._queue: list[T] = []
-        self._changing = threading.Condition(threading.RLock())
+        self._guard = threading.RLock()
+        self._changing = threading.Condition(self._guard)
         self._wanted = threading.Event()
         self._busy = False
         self._closing = False
@@ -54,7 +55,7 @@ class BackgroundQueue(Generic[T]):
         """Have things done soon; whether there was room. Nothing at all: a batch soon, of what `_more` has."""
         if self._pid != os.getpid():
             self._begin()
-        with self._changing:
+        with self._guard:  # The condition's own: to enter that by itself takes longer.
             if self._closing or len(self._queue) + len(things) > self._max:
                 return False
             self._queue += things

@@ -82,6 +82,7 @@ from onceward.service.usage.app import UsageApp
 from onceward.service.web.api_page import ASSETS, POLICY, api_page
 from onceward.service.web.calls import Authenticator, CallObserver
 from onceward.service.web.endpoints import BODY_BYTES_MAX, ApiEndpoint, strict_application
+from onceward.service.web.known_addresses import KnownAddresses
 from onceward.service.web.metrics_endpoint import MetricsEndpoint, MetricsObserver
 from onceward.service.web.openapi import openapi_document
 from onceward.service.web.problems import error_response, log, problem_page, starlette_response
@@ -163,7 +164,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.dashboard == "on":
             stack.callback(_add_dashboard(app, url, settings, parts))
         first = None if settings.first_token == NONE else await _first_token(access, decision_log)
-        yield Service(AccessLogMiddleware(app), sql.engine, access, accounts, first, sql.confined)
+        yield Service(AccessLogMiddleware(KnownAddresses(app)), sql.engine, access, accounts, first, sql.confined)
 
 
 def _tenant_seal(url: str, path: str) -> TenantSeal:

@@ -18,6 +18,8 @@ from typing import Any, TextIO
 from onceward._core.json_text import encode_with
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL, Environment
+from onceward.service.web.request_head import head_of
+from onceward.service.web.whole_response import status_sent
 
 log = logging.getLogger("onceward.service.access")
 
@@ -30,7 +32,11 @@ KINDS_MAX = 1_000
 TELL_SECONDS = 10.0
 """How long it takes at most, while anything is logged, until the log says what was left out."""
 
-_IDENTITIES = tuple(name.lower().encode() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
+_IDENTITIES = tuple((name.lower().encode(), name.lower()) for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
+
+
+_CALLS = {"level": "info", "logger": log.name}
+"""What every call's line says."""
 
 
 class AccessLogMiddleware:
@@ -55,16 +61,21 @@ class AccessLogMiddleware:
         try:
             await self._app(scope, receive, noted)
         finally:
+            created = REAL.wall_us() / 1_000_000
             line: dict[str, Any] = {
+                "at": created,
+                **_CALLS,
                 "method": scope["method"],
                 "path": scope["path"][:200],
-                "status": status,
+                "status": status or status_sent(scope),
                 "ms": round((REAL.monotonic() - began) * 1000, 1),
             }
-            for name, value in scope["headers"]:
-                if name in _IDENTITIES:
-                    line[name.decode()] = sha256(value).hexdigest()[:12]
-            log.handle(_CallRecord(line))
+            head = head_of(scope)
+            for name, shown in _IDENTITIES:
+                value = head.last(name)
+                if value is not None:
+                    line[shown] = sha256(value).hexdigest()[:12]
+            log.handle(_CallRecord(line, created))
 
 
 class _CallRecord(logging.LogRecord):
@@ -79,11 +90,11 @@ class _CallRecord(logging.LogRecord):
     threadName = processName = taskName = None  # noqa: N815
     funcName = ""  # noqa: N815
 
-    def __init__(self, line: dict[str, Any]) -> None:
+    msecs = relativeCreated = 0.0  # noqa: N815
+
+    def __init__(self, line: dict[str, Any], created: float) -> None:
         self.args = line
-        self.created = REAL.wall_us() / 1_000_000
-        self.msecs = self.created % 1 * 1_000
-        self.relativeCreated = 0.0
+        self.created = created
 
 
 _json_text = encode_with(json.JSONEncoder(check_circular=False))
@@ -94,14 +105,14 @@ class JsonLinesFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        found = (
-            record.args
-            if isinstance(record.args, dict) and record.name == log.name
-            else {"message": record.getMessage()}
-        )
-        line: dict[str, Any] = {"at": record.created, "level": record.levelname.lower(), "logger": record.name, **found}
-        if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
+        if type(record) is _CallRecord:
+            line: Any = record.args
+        else:
+            of_call = isinstance(record.args, dict) and record.name == log.name
+            found: Any = record.args if of_call else {"message": record.getMessage()}
+            line = {"at": record.created, "level": record.levelname.lower(), "logger": record.name, **found}
+            if record.exc_info:
+                line["trace"] = self.formatException(record.exc_info)
         return _json_text(line)
 
 

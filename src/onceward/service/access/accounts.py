@@ -160,6 +160,7 @@ class Account:
         self._pool = pool
         self._held = dict.fromkeys(Resource, 0)
         self._most = {one: int(getattr(allowance, one)) for one in Resource}
+        self._clock, self._burst, self._per_second = pool.monotonic, allowance.cpu_burst, allowance.cpu_per_second
         self._cpu = allowance.cpu_burst
         self._cpu_at = pool.monotonic()
         self._cpu_used = 0.0
@@ -172,9 +173,10 @@ class Account:
 
     def limit_of(self, resource: Resource) -> int:
         """What it may hold of a resource now: its own limit, or as much as is still free if that is less."""
+        free = self._pool.free(resource)
         if self._is_shared:
-            return self._held[resource] + self._pool.free(resource)
-        own, free = self._most[resource], self._pool.free(resource)
+            return self._held[resource] + free
+        own = self._most[resource]
         return own if own < free else free
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
@@ -191,11 +193,12 @@ class Account:
 
     def try_hold(self, resource: Resource, amount: int = 1) -> Hold | None:
         """Hold something until the work is over; None if that is too much now."""
-        with self._pool.guard:
+        pool = self._pool
+        with pool.guard:
             if self._held[resource] + amount > self.limit_of(resource):
                 return None
             self._held[resource] += amount
-            self._pool.held[resource] += amount
+            pool.held[resource] += amount
         return Hold(self, resource, amount)
 
     def refusal(self, message: str, wait_seconds: float) -> RateLimitError:
@@ -206,17 +209,18 @@ class Account:
 
     def return_held(self, resource: Resource, amount: int) -> None:
         """For `Hold`."""
-        with self._pool.guard:
+        pool = self._pool
+        with pool.guard:
             self._held[resource] -= amount
-            self._pool.held[resource] -= amount
+            pool.held[resource] -= amount
 
     def cpu_left(self) -> float:
         """Processor seconds that are saved up; below zero, a debt."""
-        now = self._pool.monotonic()
-        self._cpu = min(
-            self.allowance.cpu_burst, self._cpu + max(0.0, now - self._cpu_at) * self.allowance.cpu_per_second
-        )
-        self._cpu_at = now
+        now = self._clock()
+        since, self._cpu_at = self._cpu_at, now
+        if now > since:
+            saved = self._cpu + (now - since) * self._per_second
+            self._cpu = saved if saved < self._burst else self._burst
         return self._cpu
 
     def reserve_cpu(self, seconds: float) -> CpuReservation | None:
@@ -229,8 +233,8 @@ class Account:
 
     def cpu_wait(self, seconds: float) -> float:
         """In how many seconds so much can be reserved, if nothing else is."""
-        missing = min(seconds, self.allowance.cpu_burst) - self.cpu_left()
-        return max(0.0, missing / self.allowance.cpu_per_second)
+        missing = (seconds if seconds < self._burst else self._burst) - self.cpu_left()
+        return missing / self._per_second if missing > 0 else 0.0
 
     def spend_cpu(self, used: float, *, reserved: float = 0.0) -> None:
         """Processor seconds are gone."""

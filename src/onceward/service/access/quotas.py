@@ -106,22 +106,25 @@ class _Entry:
     def __init__(self, holding: QuotaUsage) -> None:
         self.holding = holding
         self.loaded_at = 0.0
-        self.noted: deque[tuple[float, int, int]] = deque()
-        """What was let through since the count began, by seconds of this process's clock."""
+        self.noted: deque[list[int]] = deque()
+        """What was let through since the count began, by seconds of this process's clock: second, records, bytes."""
         self.records = 0
         """The sum of it."""
         self.bytes = 0
 
     def note(self, now: float, records: int, bytes: int) -> None:
         """So much was let through, or taken back."""
-        second = float(int(now))
-        if self.noted and self.noted[-1][0] == second:
-            _, before, size = self.noted.pop()
-            records_then, bytes_then = before + records, size + bytes
+        if not (records or bytes):
+            return
+        second, noted = int(now), self.noted
+        if noted and noted[-1][0] == second:
+            last = noted[-1]
+            last[1] += records
+            last[2] += bytes
         else:
-            records_then, bytes_then = records, bytes
-        self.noted.append((second, records_then, bytes_then))
-        self.records, self.bytes = self.records + records, self.bytes + bytes
+            noted.append([second, records, bytes])
+        self.records += records
+        self.bytes += bytes
 
     def drop_before(self, instant: float) -> None:
         """Forget what a count has seen: it was made before that began."""
@@ -176,6 +179,9 @@ class QuotaMeter:
         """
         holding = entry.holding
         with self._guard:
+            if bytes is None and not holding.is_limited:
+                entry.note(self.monotonic(), records, 0)
+                return Room(tenant, records, None)
             _check(holding.quota_records, holding.used_records + entry.records, records, "records")
             reserved = self._reserved.get(tenant, 0)
             left = entry.left(holding.quota_bytes, holding.used_bytes + entry.bytes + reserved)

@@ -46,7 +46,7 @@ _DECOY = StoredToken(
     erasing_at=None,
     prepaid=False,
 )
-_RANK = {role: rank for rank, role in enumerate(Role)}
+_RANK: dict[str, int] = {role: rank for rank, role in enumerate(Role, 1)}
 
 
 class Caller(NamedTuple):
@@ -103,7 +103,7 @@ class Caller(NamedTuple):
                 f"this token is only for the databases {', '.join(self.databases)[:200]}, and this concerns "
                 "the whole tenant; use a token without a list of databases"
             )
-        if _RANK[Role(role)] > _RANK[self.role]:
+        if (_RANK.get(role) or _RANK[Role(role)]) > _RANK[self.role]:
             raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
 
 

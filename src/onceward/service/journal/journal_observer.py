@@ -7,6 +7,7 @@ Written behind the calls, so that no call waits for it. A key is noted as the di
 from __future__ import annotations
 
 from hashlib import sha256
+from operator import itemgetter
 from threading import Lock
 
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from onceward.service.web.request_head import RequestHead, head_of
 
 PATH_MAX = 200
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
+_name_of = itemgetter(0)
 _REPLAYED = frozenset((b"idempotency-replayed", b"plan-replayed"))
 IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP = (
     name.lower().encode() for name in (headers.IDEMPOTENCY_KEY, headers.PLAN_KEY, headers.PLAN_STEP)
@@ -107,7 +109,7 @@ def call_outcome(response: Response | None, refused: OncewardError | None) -> Ca
         return CallOutcome.FAILED if refused.code == "sql_error" else CallOutcome.REFUSED
     if response.status_code == 202:
         return CallOutcome.REFUSED  # Another request with its key runs; this one did nothing.
-    fresh = _REPLAYED.isdisjoint([name.lower() for name, _ in response.raw_headers])
+    fresh = _REPLAYED.isdisjoint(map(bytes.lower, map(_name_of, response.raw_headers)))
     return CallOutcome.EXECUTED if fresh else CallOutcome.REPLAYED
 
 

@@ -234,8 +234,8 @@ class SqlApp:
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool, growth: int | None) -> SqlResult:
-            return await self._engine.query(
+        def run(replay_only: bool, growth: int | None) -> Awaitable[SqlResult]:
+            return self._engine.query(
                 namespace,
                 database,
                 call.body.sql,
@@ -256,8 +256,8 @@ class SqlApp:
         statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool, growth: int | None) -> SqlBatchResult:
-            return await self._engine.batch(
+        def run(replay_only: bool, growth: int | None) -> Awaitable[SqlBatchResult]:
+            return self._engine.batch(
                 namespace,
                 database,
                 statements,
@@ -273,8 +273,11 @@ class SqlApp:
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
         namespace, database = self._database_of(call)
-        pending = self._engine.tables(namespace, database, account=call.account)
-        found = await self._of_this_environment(call, pending)
+        try:
+            found = await self._engine.tables(namespace, database, account=call.account)
+        except DatabaseUnknown:
+            await self._refuse_other_environment(call)
+            raise
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
             for one in found
@@ -345,6 +348,9 @@ class SqlApp:
             raise with_limit(error, self._limits) from None
         except InFlight as first:
             return pending_or_refused(first, self._profile)
+        except DatabaseUnknown:
+            await self._refuse_other_environment(call)
+            raise
 
     def _respond(self, result: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
         # JSON text of a worker's goes on as it is.
@@ -363,7 +369,7 @@ class SqlApp:
             call.usage,
             identity,
             sqls,
-            lambda replay_only, growth: self._of_this_environment(call, run(replay_only, growth)),
+            run,
             operation=lambda: self._operation(call, identity),
         )
 
@@ -371,16 +377,12 @@ class SqlApp:
         """What a charge notes, to find the record by if whoever asks dies."""
         return None if identity is None else await self._engine.operation(*self._database_of(call), identity)
 
-    async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
-        """Await a result; if the database is in the tenant's other environment, say so."""
-        try:
-            return await pending
-        except DatabaseUnknown:
-            caller = call.caller
-            other = "test" if caller.environment == "live" else "live"
-            names = {one.database for one in await self._engine.databases(namespace_of(other, caller.tenant))}
-            if call.path("database") in names:
-                raise Forbidden(
-                    f"this is a {caller.environment} token, and the database is {other}; use a {other} token"
-                ) from None
-            raise
+    async def _refuse_other_environment(self, call: ApiCall) -> None:
+        """`Forbidden`, if a database that is unknown here is in the tenant's other environment."""
+        caller = call.caller
+        other = "test" if caller.environment == "live" else "live"
+        names = {one.database for one in await self._engine.databases(namespace_of(other, caller.tenant))}
+        if call.path("database") in names:
+            raise Forbidden(
+                f"this is a {caller.environment} token, and the database is {other}; use a {other} token"
+            ) from None

@@ -187,9 +187,11 @@ class SqliteEngine:
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
         `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
-        options = {"identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only}
         asked = AskedDatabase(namespace, database, account)
-        return SqlResult(*await self._answer(asked, [(sql, params)], {**options, "growth": growth}))
+        options = {
+            "identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only, "growth": growth,
+        }  # fmt: skip
+        return SqlResult(*await self._answer(asked, [(sql, params)], options))
 
     async def batch(
         self,
@@ -205,8 +207,11 @@ class SqliteEngine:
         growth: int | None = None,
     ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
-        options = {"identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only}
-        asked, options = AskedDatabase(namespace, database, account), {**options, "growth": growth, "batch": True}
+        asked = AskedDatabase(namespace, database, account)
+        options = {
+            "identity": identity, "readonly": readonly, "about": about, "replay_only": replay_only, "growth": growth,
+            "batch": True,
+        }  # fmt: skip
         return SqlBatchResult(*await self._answer(asked, list(statements), options))
 
     async def tables(self, namespace: str, database: str, *, account: Account | None = None) -> list[TableInfo]:

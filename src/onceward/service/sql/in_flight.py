@@ -37,10 +37,12 @@ class RunningKeys:
         """
         return KeyHold(self, key)
 
-    async def begin(self, key: Hashable | None) -> RunningKey | None:
-        """Hold a key, if it is one that nobody else holds, once nobody does; for `KeyHold`."""
-        if key is None or (key in self._running and await self._ended_well(key)):
-            return None
+    def is_held(self, key: Hashable) -> bool:
+        """Whether somebody holds it; for `KeyHold`."""
+        return key in self._running
+
+    def begin(self, key: Hashable) -> RunningKey:
+        """Hold a key that nobody holds; for `KeyHold`."""
         held = self._running[key] = RunningKey(key)
         return held
 
@@ -51,7 +53,7 @@ class RunningKeys:
         if held.ended is not None:
             held.ended.set()
 
-    async def _ended_well(self, key: Hashable) -> bool:
+    async def ended_well(self, key: Hashable) -> bool:
         """Wait until nobody holds the key; whether the last one who did ended well."""
         until = self._environment.monotonic() + self._wait_seconds
         while (first := self._running.get(key)) is not None:
@@ -89,7 +91,9 @@ class KeyHold:
         self._held: RunningKey | None = None
 
     async def __aenter__(self) -> None:
-        self._held = await self._keys.begin(self._key)
+        key, keys = self._key, self._keys
+        if key is not None and not (keys.is_held(key) and await keys.ended_well(key)):
+            self._held = keys.begin(key)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

@@ -73,6 +73,8 @@ class Metering:
         run_now: Callable[[], Awaitable[Any]] = partial(run, False, None)
         if identity is not None or any(map(self._writes, sqls)):
             run_now = partial(self._in_room, caller.tenant, usage, identity, run)
+        if not (caller.prepaid and self._price):
+            return await run_now()
         return await self._charged(caller, usage, identity, len(sqls), run_now, run, operation)
 
     async def created(
@@ -165,8 +167,6 @@ class Metering:
         operation: Callable[[], Awaitable[str | None]],
     ) -> Any:
         """Run, and charge the balance. At zero it is refused before anything runs, and the key stays unused."""
-        if not (caller.prepaid and self._price):
-            return await run()
         usage.cost = 0
         try:
             name = await operation()

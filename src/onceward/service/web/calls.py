@@ -20,7 +20,7 @@ from onceward.service.access.accounts import Account
 from onceward.service.access.addresses import Network
 from onceward.service.web.bodies import BodyParser
 from onceward.service.web.problems import RequestMalformed
-from onceward.service.web.request_head import head_of
+from onceward.service.web.request_head import RequestHead, head_of
 
 OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
 """Called when a call has ended, with the response and the refusal. No response: the client is gone."""
@@ -58,6 +58,13 @@ class Authenticator:
         self.parser = BodyParser()
         self._flood = flood
         self._trusted = trusted
+
+    def known_caller(self, head: RequestHead) -> Caller | None:
+        """The caller of a request, if its token was judged just now; None: `admit` it. Nothing is waited for."""
+        if self._trusted:
+            return None  # What proxies wrote is checked before all else.
+        sent = head.first(b"authorization") if head.single is not None else None
+        return None if sent is None else self.access.known_caller([sent.decode("latin-1")])
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""

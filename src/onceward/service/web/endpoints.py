@@ -37,6 +37,7 @@ from onceward._core.errors import (
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.protocol.errors import ResourceNotFound
 from onceward.protocol.usage_header import USAGE_HEADER
 from onceward.service.access import Caller, Role
@@ -54,6 +55,7 @@ from onceward.service.web.problems import (
     handle_unexpected,
 )
 from onceward.service.web.request_head import RequestHead, head_of
+from onceward.service.web.whole_response import try_to_send
 
 BODY_BYTES_MAX = 5_000_000
 """A longer body is refused before it is read to its end."""
@@ -161,7 +163,7 @@ def build_application(
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
-        Route(path, _Handler(some, authenticator, body_bytes_max, profile), methods=[one.method for one in some])
+        Route(path, EndpointHandler(some, authenticator, body_bytes_max, profile), methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
     return strict_application(routes)
@@ -188,7 +190,7 @@ EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: _handle_http_exception, Exc
 """For unknown addresses and methods, and for errors that were not expected."""
 
 
-class _Handler:
+class EndpointHandler:
     """One address, all its methods."""
 
     def __init__(
@@ -217,7 +219,8 @@ class _Handler:
         intake: BodyIntake | None = None
         try:
             # First who is calling: without a token nobody learns anything, not even whether the body is valid.
-            caller = await self._authenticator.admit(request)
+            authenticator = self._authenticator
+            caller = authenticator.known_caller(head) or await authenticator.admit(request)
             caller.require(role=endpoint.role)
             if observer is not None:
                 on_ended = observer.begun(caller, request)
@@ -229,13 +232,14 @@ class _Handler:
             _check_resource(caller, endpoint, request.scope["path_params"])
             _check_query(request, endpoint)
             body, size = None, 0
-            account = self._authenticator.account_of(caller)
+            account = authenticator.account_of(caller)
             if endpoint.body is not None:
                 _check_media_type(head)
                 refuse_debtor(account)
                 intake = BodyIntake(account, most=self._max)
                 read = await intake.read(request)
-                body, size = await self._parsed(account, read, endpoint.body, exact=endpoint.exact), len(read)
+                size = len(read)
+                body = await self._parsed(account, read, endpoint.body, exact=endpoint.exact)
             call = ApiCall(request, caller, account, body, size)
             response = _ResultResponse(await endpoint.run(call))
         except OncewardError as error:
@@ -256,6 +260,8 @@ class _Handler:
     async def _parsed(self, account: Account, read: bytes, kind: type[msgspec.Struct], *, exact: bool = False) -> Any:
         """What was sent, as the endpoint's own type."""
         try:
+            if len(read) <= HEAVY_BYTES:
+                return self._authenticator.parser.parse_at_once(account, read, kind, exact=exact)
             return await self._authenticator.parser.parse(account, read, kind, exact=exact)
         except RequestInvalid:
             raise
@@ -275,6 +281,13 @@ class _ResultResponse(Response):
             named = {name for name, _ in given}
             headers = [*(pair for pair in headers if pair[0] not in named), *given]
         self.raw_headers = [(b"content-length", b"%d" % len(self.body)), *headers]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        if try_to_send(scope, self.status_code, self.raw_headers, self.body):
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]

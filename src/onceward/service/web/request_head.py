@@ -17,14 +17,21 @@ class RequestHead:
     __slots__ = ("_by_name", "fields", "single")
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
-        self.fields = [(name.lower(), value) for name, value in fields]
+        self.fields = list(fields)
         """As they came, one after the other."""
         self._by_name = dict(self.fields)
+        if not b"".join(self._by_name).islower():  # Servers write them in lower case already, as ASGI has it.
+            self.fields = [(name.lower(), value) for name, value in self.fields]
+            self._by_name = dict(self.fields)
         self.single: Mapping[bytes, bytes] | None = self._by_name if len(self._by_name) == len(self.fields) else None
         """By name, if none of them occurs twice."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
+
+    def last(self, name: bytes) -> bytes | None:
+        """The last value of a field; None if there is none."""
+        return self._by_name.get(name)
 
     def first(self, name: bytes) -> bytes | None:
         """The first value of a field; None if there is none."""
