@@ -91,6 +91,8 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
         tenants = await made.access.tenants(limit=1)
         # After the handlers: who reads this may send a signal.
         _print_address(chosen, made, listening, tenants[0].name if tenants else None, as_json=as_json)
+        handler.write_together(loop.call_soon)
+        stack.callback(handler.write_together, None)
         look_for_garbage_rarely()
         await server.serve()
     handler.tell()

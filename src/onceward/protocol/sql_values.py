@@ -42,6 +42,8 @@ json_text = encode_with(JSONEncoder(ensure_ascii=False, check_circular=False, al
 
 def to_sqlite(value: Any, where: str) -> int | float | str | bytes | None:
     """A parameter as SQLite takes it. `where` names it in an error."""
+    if type(value) is str and value.isascii():
+        return value
     match value:
         case None | bool():
             return None if value is None else int(value)

@@ -32,7 +32,7 @@ KINDS_MAX = 1_000
 TELL_SECONDS = 10.0
 """How long it takes at most, while anything is logged, until the log says what was left out."""
 
-_IDENTITIES = tuple((name.lower().encode(), name.lower()) for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
+_IDENTITIES = {name.lower().encode(): name.lower() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP)}
 
 
 _CALLS = {"level": "info", "logger": log.name}
@@ -70,11 +70,11 @@ class AccessLogMiddleware:
                 "status": status or status_sent(scope),
                 "ms": round((REAL.monotonic() - began) * 1000, 1),
             }
-            head = head_of(scope)
-            for name, shown in _IDENTITIES:
-                value = head.last(name)
-                if value is not None:
-                    line[shown] = sha256(value).hexdigest()[:12]
+            sent = head_of(scope).last
+            if not _IDENTITIES.keys().isdisjoint(sent):
+                for name, shown in _IDENTITIES.items():
+                    if name in sent:
+                        line[shown] = sha256(sent[name]).hexdigest()[:12]
             log.handle(_CallRecord(line, created))
 
 
@@ -143,23 +143,48 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         self._calls: dict[int, _Kind] = {}
         """The same, of calls by their status."""
         self._told_at = environment.monotonic()
+        self._later: Callable[[Callable[[], None]], object] | None = None
+        self._held: list[str] = []
+        """Lines of calls that are written with the next ones."""
+
+    def write_together(self, later: Callable[[Callable[[], None]], object] | None) -> None:
+        """
+        Write the lines of calls that end in one turn of the event loop together: `later` is its `call_soon`.
+
+        Any other line is written at once, behind those that are held. None: no more, the event loop ends.
+        """
+        self._later = later
+        self.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it."""
         now = self._environment.monotonic()
         kind = self._kind_of(record, now)
-        kind.bytes_left = min(kind.rate * BURST_SECONDS, kind.bytes_left + (now - kind.at) * kind.rate)
-        kind.at = now
+        left, most = kind.bytes_left + (now - kind.at) * kind.rate, kind.rate * BURST_SECONDS
+        kind.bytes_left, kind.at = left if left < most else most, now
         if kind.bytes_left <= 0:
             kind.left_out += 1
         else:
-            self._tell(kind)
+            if kind.left_out:
+                self._tell(kind)
             kind.bytes_left -= self._write(record)
         if now - self._told_at >= TELL_SECONDS:
             self.tell()
 
+    def flush(self) -> None:
+        """Write what is held."""
+        self.acquire()
+        try:
+            if self._held:
+                self._put("")
+        except Exception:
+            self.handleError(logging.LogRecord(log.name, logging.INFO, "", 0, "lines of calls", None, None))
+        finally:
+            self.release()
+
     def tell(self) -> None:
         """Say what was left out and is not told yet. Call it now and then, and at the end."""
+        self.flush()
         self.acquire()
         try:
             self._told_at = self._environment.monotonic()
@@ -202,8 +227,12 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         """Bytes of the line. A log that cannot be written to harms nobody."""
         try:
             line = self.format(record) + self.terminator
-            self.stream.write(line)
-            self.stream.flush()  # Whoever writes has the handler's lock already.
+            if self._later is not None and type(record) is _CallRecord:
+                if not self._held:
+                    self._later(self.flush)
+                self._held.append(line)
+            else:
+                self._put(line)
         except RecursionError:
             raise
         except Exception:
@@ -211,12 +240,18 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
             return 0
         return len(line)
 
+    def _put(self, line: str) -> None:
+        """Write a line behind what is held. Whoever does has the handler's lock already."""
+        held, self._held = self._held, []
+        self.stream.write("".join(held) + line)
+        self.stream.flush()
+
 
 def log_to_stderr(level: str, rate: float) -> BoundedLogHandler:
     """For `onceward serve`: everything of ours and of the server as lines of JSON, so many bytes a second of a kind."""
     handler = BoundedLogHandler(sys.stderr, rate)
     handler.setFormatter(JsonLinesFormatter())
-    for name in ("onceward", "uvicorn", "asyncio"):
+    for name in ("onceward", log.name, "uvicorn", "asyncio"):  # That of calls by itself: so nobody looks for it.
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())

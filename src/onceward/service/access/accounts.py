@@ -173,10 +173,9 @@ class Account:
 
     def limit_of(self, resource: Resource) -> int:
         """What it may hold of a resource now: its own limit, or as much as is still free if that is less."""
-        free = self._pool.free(resource)
+        free, own = self._pool.free(resource), self._most[resource]
         if self._is_shared:
             return self._held[resource] + free
-        own = self._most[resource]
         return own if own < free else free
 
     def hold(self, resource: Resource, amount: int = 1) -> Hold:
@@ -233,13 +232,21 @@ class Account:
 
     def cpu_wait(self, seconds: float) -> float:
         """In how many seconds so much can be reserved, if nothing else is."""
-        missing = (seconds if seconds < self._burst else self._burst) - self.cpu_left()
+        wanted = seconds if seconds < self._burst else self._burst
+        if self._cpu >= wanted:
+            return 0.0  # Since it was last looked at, it has only become more.
+        missing = wanted - self.cpu_left()
         return missing / self._per_second if missing > 0 else 0.0
+
+    @property
+    def is_in_debt(self) -> bool:
+        """Whether more was used than has come back."""
+        return self._cpu < 0 and self.cpu_left() < 0
 
     def spend_cpu(self, used: float, *, reserved: float = 0.0) -> None:
         """Processor seconds are gone."""
         self.cpu_left()
-        self._cpu = min(self.allowance.cpu_burst, self._cpu + reserved - used)
+        self._cpu = min(self._burst, self._cpu + reserved - used)
         self._cpu_used += used
 
     def usage(self) -> AccountUsage:

@@ -26,6 +26,8 @@ class DatabasePages:
         self._set = 0
         self._growth: int | None = None
         self._before = 0
+        self._known: int | None = None
+        """Pages in use, since a request has ended and until the next one of its transaction begins."""
 
     def used_bytes(self) -> int:
         """Bytes that are in use, in whole pages."""
@@ -33,7 +35,8 @@ class DatabasePages:
 
     def allow(self, growth: int | None) -> None:
         """Let the next request add so many bytes to what is in use; None: up to the largest size of a database."""
-        self._before = self._used()
+        self._before = self._used() if self._known is None else self._known
+        self._known = None  # A request that fails is undone, and nobody asks what it has grown.
         limit = self._most
         if growth is not None:
             limit = min(limit, self._before + max(growth, 0) // self._size)
@@ -44,7 +47,12 @@ class DatabasePages:
 
     def grown(self) -> int:
         """How many more bytes are in use than before the request."""
-        return (self._used() - self._before) * self._size
+        self._known = self._used()
+        return (self._known - self._before) * self._size
+
+    def begin(self) -> None:
+        """A transaction begins: others may have written since the last one."""
+        self._known = None
 
     def full(self, statement: int | None = None) -> SqlError:
         """The error for a request that needs more; `statement` is the one of its batch."""

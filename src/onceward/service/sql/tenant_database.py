@@ -136,7 +136,8 @@ class WritableDatabase:
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, tuple[Gate, KeyedScope]] = OrderedDict()
         self._purges = PurgeSchedule()
-        self._looking = self.connection.cursor()
+        self._own = self.connection.cursor()
+        """For statements of ours: to make a cursor for each would cost as much as most of them."""
         self._seal: Sealed | None = None
         self._sealed_only = False
         self._seal_keys: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class WritableDatabase:
     def close(self) -> None:
         """Let go of the file."""
         with suppress(sqlite3.ProgrammingError):  # Closing twice is fine.
-            self._looking.close()  # Its statement would keep the file open.
+            self._own.close()  # Its statement would keep the file open.
         self.session.close()
         if self._main_gate is not None:
             self._main_gate.close()
@@ -205,6 +206,7 @@ class WritableDatabase:
         if is_closed(connection):
             self._undo()
             raise _NotBegun(closed_error())
+        self.pages.begin()
         outcomes: dict[int, RequestOutcome] = {}
         for number in numbers:
             if outcomes and self._clock() > self._until:
@@ -273,7 +275,7 @@ class WritableDatabase:
         if scope.is_heard:
             return None
         named, fingerprint = scope.named(identity.key), request.fingerprint()
-        seen = peek(self._looking, named[1], self._environment.wall_us())
+        seen = peek(self._own, named[1], self._environment.wall_us())
         if seen is not None:
             # Read, although it is sent as it is: what is no result must not be sent as one.
             if seen.codec != JSON or seen.result is None or peeked_outcome(seen, fingerprint, None) is None:
@@ -284,7 +286,7 @@ class WritableDatabase:
             text = scope.kept(self.session.run(request))
             self._check_not_ended()
             write = scope.settled(named, fingerprint, text, self._environment.random(CHANCE_BYTES))
-            if not put_in(self._looking, write, None, self._environment.wall_us()).landed:
+            if not put_in(self._own, write, None, self._environment.wall_us()).landed:
                 raise IllegalMove("a record stands under this key that was not there before its statements ran")
             return text
 
@@ -329,16 +331,16 @@ class WritableDatabase:
         return json_text(document).encode(), not ran
 
     def _in_savepoint(self, work: Callable[[], T]) -> T:
-        connection = self.connection
-        connection.execute("SAVEPOINT request")
+        connection, execute = self.connection, self._own.execute
+        execute("SAVEPOINT request")
         try:
             done = work()
         except BaseException:
             if connection.in_transaction:
-                connection.execute("ROLLBACK TO request")
-                connection.execute("RELEASE request")
+                execute("ROLLBACK TO request")
+                execute("RELEASE request")
             raise
-        connection.execute("RELEASE request")
+        execute("RELEASE request")
         return done
 
     def _gate(self, scope: str) -> tuple[Gate, KeyedScope]:

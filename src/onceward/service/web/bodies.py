@@ -60,13 +60,16 @@ class BodyIntake:
         """The body as it came. One that is too long, or more than may be under way now, is refused unread."""
         declared = declared_length(request)
         self._hold_up_to(STEP_BYTES if declared is None else self._checked(declared))
-        receive, pieces, size, more = request.receive, [], 0, True
+        receive, pieces, size, more = request.receive, list[bytes](), 0, True
         while more:
             message = await receive()
             if message["type"] != "http.request":
                 raise ClientDisconnect
-            piece, more = message.get("body", b""), message.get("more_body", False)
+            piece: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
             size = self._checked(size + len(piece))
+            if not more and not pieces and declared is not None:
+                return piece  # The whole of it, as most come.
             pieces.append(piece)
             if declared is None and self._held < size + STEP_BYTES:
                 self._hold_up_to(2 * size + STEP_BYTES)
@@ -98,7 +101,7 @@ def declared_length(request: Request) -> int | None:
 
 def refuse_debtor(account: Account) -> None:
     """`RateLimitError` for whoever has used more processor time than comes back: until that is made up for."""
-    if account.cpu_left() < 0:
+    if account.is_in_debt:
         wait, who = account.cpu_wait(0.0), account.owner.partition(":")[0]
         raise RateLimitError(
             f"this {who} has used up its processor time; nothing was run. Send it again in {wait:.0f} s",

@@ -230,7 +230,8 @@ class EndpointHandler:
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
             _check_resource(caller, endpoint, request.scope["path_params"])
-            _check_query(request, endpoint)
+            if request.scope["query_string"]:
+                _check_query(request, endpoint)
             body, size = None, 0
             account = authenticator.account_of(caller)
             if endpoint.body is not None:
@@ -315,19 +316,17 @@ def _is_ambiguous(head: RequestHead) -> bool:
 
 def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
-    if endpoint.about is EndpointResource.TENANT:
+    if endpoint.about is EndpointResource.DATABASE:
+        caller.require(tenant=names["namespace"], database=names["database"])
+    elif endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
     elif endpoint.about in (EndpointResource.ACCOUNT, EndpointResource.RECORDS):
         return
-    elif endpoint.about is EndpointResource.DATABASES:
-        caller.require(tenant=names["namespace"])
     else:
-        caller.require(tenant=names["namespace"], database=names["database"])
+        caller.require(tenant=names["namespace"])
 
 
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
-    if not request.scope["query_string"]:
-        return
     known = {one.name for one in endpoint.parameters if one.location == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:

@@ -14,24 +14,21 @@ _PLACE = "onceward.head"
 class RequestHead:
     """Header fields, names in lower case."""
 
-    __slots__ = ("_by_name", "fields", "single")
+    __slots__ = ("fields", "last", "single")
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self.fields = list(fields)
         """As they came, one after the other."""
-        self._by_name = dict(self.fields)
-        if not b"".join(self._by_name).islower():  # Servers write them in lower case already, as ASGI has it.
+        self.last: Mapping[bytes, bytes] = dict(self.fields)
+        """By name: the last value of each."""
+        if not b"".join(self.last).islower():  # Servers write them in lower case already, as ASGI has it.
             self.fields = [(name.lower(), value) for name, value in self.fields]
-            self._by_name = dict(self.fields)
-        self.single: Mapping[bytes, bytes] | None = self._by_name if len(self._by_name) == len(self.fields) else None
+            self.last = dict(self.fields)
+        self.single: Mapping[bytes, bytes] | None = self.last if len(self.last) == len(self.fields) else None
         """By name, if none of them occurs twice."""
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def last(self, name: bytes) -> bytes | None:
-        """The last value of a field; None if there is none."""
-        return self._by_name.get(name)
+        return name in self.last
 
     def first(self, name: bytes) -> bytes | None:
         """The first value of a field; None if there is none."""
