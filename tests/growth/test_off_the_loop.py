@@ -19,7 +19,7 @@ from onceward.runtime.environment import REAL
 from onceward.service.access import Accounts
 from onceward.service.web import bodies, endpoints
 from onceward.service.web.calls import Authenticator
-from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, EndpointHandler
+from onceward.service.web.endpoints import ApiEndpoint, EndpointHandler, EndpointResponse
 
 LONG = json.dumps({"text": "a" * HEAVY_BYTES}).encode()
 SHORT = b'{"text":"a"}'

@@ -9,7 +9,8 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_service_does_what_is_timed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["ours", "hand"])
+def test_the_service_does_what_is_timed(name: str, tmp_path: Path) -> None:
     """
     One row per key however often it is sent, and the same answer; every slice's rows add up, counted in the file.
 
@@ -18,7 +19,7 @@ def test_the_service_does_what_is_timed(tmp_path: Path) -> None:
     from bench.interleave import Worker
     from bench.service_slices import CASES
 
-    worker = Worker("ours", sys.executable, "bench.service_slices:ServiceSlices", tmp_path, "ours")
+    worker = Worker(name, sys.executable, "bench.service_slices:ServiceSlices", tmp_path, name)
     try:
         done = [worker.ask(f"slice {case} 0.05")["operations"] for case in CASES]
     finally:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from raw_http import RawConnection
 from service_support import Served
 
-from onceward.service.logs import BURST_SECONDS, FAVOUR, KINDS_MAX, BoundedLogHandler, JsonLinesFormatter
+from onceward.service.logs import BURST_SECONDS, FAVOUR, KINDS_MAX, BoundedLogHandler, JsonLinesFormatter, _CallRecord
 from onceward.service.logs import log as access_log
 from onceward.testing.clock import StillEnvironment
 
@@ -158,3 +159,54 @@ def test_a_flood_of_refused_requests_writes_bounded_bytes(tmp_path: Path) -> Non
     assert nonsense + sum("Invalid HTTP request" in line.get("message", "")[:22] for line in lines) == 500
     assert grown < 60_000
     assert code == 0
+
+
+class TestTogether:
+    """Lines of calls that end in one turn of the event loop are one write."""
+
+    def held(self, written: Written, status: int) -> None:
+        line = {"at": 1.0, "level": "info", "logger": access_log.name, "status": status}
+        written.handler.handle(_CallRecord(line, 1.0))
+
+    def test_calls_are_held_until_the_turn_is_over_and_stay_in_order(self) -> None:
+        """
+        One writing for all of them; any other line is written at once, behind those that came before it.
+        """
+        written, turns = Written(), list[Callable[[], None]]()
+        written.handler.write_together(turns.append)
+        for status in (200, 201):
+            self.held(written, status)
+        before = written.lines
+        turns.pop()()
+        after = [line["status"] for line in written.lines]
+        self.held(written, 202)
+        written.log("a warning")
+        last = [line.get("status") or line["message"] for line in written.lines]
+
+        assert (before, after, last) == ([], [200, 201], [200, 201, 202, "a warning"])
+        assert len(turns) == 1
+
+    @pytest.mark.fault("lines-that-are-held-are-lost")
+    def test_what_is_held_is_written_at_the_end(self) -> None:
+        """
+        Although the event loop has no more turns.
+        """
+        for end in ("tell", "close", "flush"):
+            written = Written()
+            written.handler.write_together(lambda work: None)
+            self.held(written, 200)
+            getattr(written.handler, end)()
+
+            assert [line["status"] for line in written.lines] == [200], end
+
+    def test_a_stream_that_is_gone_harms_nobody(self) -> None:
+        """
+        Neither whoever logs nor the event loop.
+        """
+        written, turns = Written(), list[Callable[[], None]]()
+        written.handler.write_together(turns.append)
+        written.handler.handleError = lambda record: None  # type: ignore[method-assign]
+        self.held(written, 200)
+        written.stream.close()
+        turns.pop()()
+        self.held(written, 200)

@@ -22,7 +22,17 @@ from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import ReadOnlyDatabase
 from onceward.service.sql.worker import DatabaseWriter, OpenDatabases, WorkerSettings
-from onceward.service.sql.worker_channel import NOT_BEGUN, ProgressPage, SocketStream, pack, packed
+from onceward.service.sql.worker_channel import (
+    HEADER,
+    NOT_BEGUN,
+    TOGETHER_BYTES,
+    ProgressPage,
+    SocketStream,
+    pack,
+    pack_responses,
+    packed,
+    unpack_responses,
+)
 
 BAD_NAMES = [
     *("", ".", "..", "../x", "a/b", "a\\b", "/etc", "a.db", ".hidden", "-x", "_x", "A", "ÄÖ", "a b", "a\x00", "a\n"),
@@ -280,3 +290,20 @@ def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatc
     for broken in (b"", frame[:2], frame[:4], frame[:-1], pack({"ready": 77_777_777})):
         with pytest.raises(EOFError):
             received(colour, broken)
+
+
+@pytest.mark.fault("a-workers-lengths-are-believed")
+def test_responses_come_together_and_are_as_long_as_they_say() -> None:
+    """
+    Many small ones in one frame, large ones in frames of their own; the text of each is its own, byte for byte.
+    """
+    texts = [b"{}", b"", b"x" * TOGETHER_BYTES, b"[1]", b"[2]"]
+    heads = [{"cpu": 0.5, "bytes": len(text)} for text in texts]
+    frames = pack_responses(heads, texts)
+    found = [unpack_responses(frame[HEADER.size :]) for frame in frames]
+
+    assert [[one["text"] for one in some] for some in found] == [texts[:3], texts[3:]]
+    assert [HEADER.unpack(frame[: HEADER.size])[0] for frame in frames] == [len(one) - HEADER.size for one in frames]
+    for wrong in (frames[1][HEADER.size :] + b"x", frames[1][HEADER.size : -1]):
+        with pytest.raises(ValueError, match="as long as it says"):
+            unpack_responses(wrong)
