@@ -420,3 +420,58 @@ def test_a_modest_tenants_turn_costs_no_look_at_the_whole_line() -> None:
         return loads.looks
 
     assert asyncio.run(play(1_000)) == asyncio.run(play(20))
+
+
+def _short_reads() -> JobQueue:
+    """A line for readers, of which it is known that a request takes a moment."""
+    queue = JobQueue(LIMITS, StillEnvironment(), seconds=0.02, shared=True)
+    for _ in range(64):
+        queue.put(job("acme", mode="read"))
+        turn = queue._next(16)
+        assert turn is not None
+        queue.finished(turn, 0.00001)
+    return queue
+
+
+def test_short_reads_go_together() -> None:
+    """
+    The way to another worker takes longer than all of them. Long ones are shared, as soon as some were long.
+    """
+
+    async def play() -> list[str | None]:
+        queue, turns = _short_reads(), []
+        for seconds in (0.0001, 1.0, 0.0001):
+            for _ in range(10):
+                queue.put(job("acme", mode="read"))
+            turn = queue._next(16)
+            assert turn is not None
+            turns.append(shown(turn))
+            queue.finished(turn, seconds)
+            queue.clear()
+        return turns
+
+    assert run(play) == ["/acme/shop 10", "/acme/shop 10", "/acme/shop 5"]
+
+
+@pytest.mark.fault("sql-a-short-read-waits-for-its-neighbours")
+def test_a_short_read_does_not_wait_for_a_worker_that_takes_long() -> None:
+    """
+    It is left to the worker that reads for its tenant already, for a moment; then another one takes it. A read of
+    another tenant is taken at once.
+    """
+
+    async def play() -> tuple[str | None, ...]:
+        queue = _short_reads()
+        queue.put(job("acme", mode="read"))
+        assert queue._next(16) is not None  # It never comes back.
+        taken: list[str | None] = []
+        for tenant in ("zeta", "acme"):
+            idle = asyncio.create_task(queue.take(16))
+            await asyncio.sleep(0)  # It waits now.
+            queue.put(job(tenant, mode="read"))
+            await asyncio.wait({idle}, timeout=5)
+            taken.append(shown(idle.result()) if idle.done() else None)
+            idle.cancel()
+        return tuple(taken)
+
+    assert run(play) == ("/zeta/shop 1", "/acme/shop 1")

@@ -74,13 +74,12 @@ def test_a_record_is_what_the_gate_would_have_put(hosted: WritableDatabase, monk
 @pytest.mark.fault("sql-a-settled-record-has-anothers-fingerprint")
 def test_another_request_under_a_key_is_refused(hosted: WritableDatabase) -> None:
     """
-    Whether the first one ran just now or in an earlier group; and nothing of it is written.
+    Whether the first one ran just now or in an earlier group; and nothing of it is written. The same one is replayed.
     """
     first, second = hosted.group([put("x", "k"), put("y", "k")])
-    [third] = hosted.group([put("z", "k")])
+    third, same = hosted.group([put("z", "k"), put("x", "k")])
 
-    assert isinstance(first, RequestResult)
-    assert [type(second), type(third)] == [KeyReused, KeyReused]
+    assert [type(one) for one in (first, second, third, same)] == [RequestResult, KeyReused, KeyReused, RequestResult]
     assert hosted.connection.execute("SELECT a FROM t").fetchall() == [("x",)]
 
 

@@ -29,6 +29,11 @@ from onceward.service.sql.turn_refusals import line_full, no_processor_time, wai
 
 GROUP_BYTES_MAX = 8 << 20
 """Bytes of requests in one group."""
+SHORT_SECONDS = 0.002
+"""
+What takes less is left to the worker that serves its tenant already: the way to another one takes as long as a dozen
+short reads, and what has queued up goes together. Nobody waits for longer than this because of that.
+"""
 LOOK_SECONDS = 0.5
 """How often a line is looked through for who has waited for too long, and for who has processor time again."""
 
@@ -104,7 +109,8 @@ class JobQueue:
     Jobs that wait for the workers of one kind.
 
     `seconds` of processor time are reserved for a turn. In a `serial` queue a tenant has one turn at a time; in a
-    `shared` one several workers serve a database, and a turn leaves them half of what waits. `writing`
+    `shared` one several workers serve a database, and a turn leaves them half of what waits, unless that is done
+    sooner than they would be there. `writing`
     is the set of databases that are being written now, by whichever worker, and is shared by all queues: nobody else
     writes them meanwhile.
     """
@@ -133,6 +139,9 @@ class JobQueue:
         """Workers with nothing to do: each takes a job as soon as the loop comes to it, so that one does not wait."""
         self._changed = asyncio.Event()
         self._starting = 0
+        self._each = seconds
+        """Processor seconds of a request, as the last turns had it."""
+        self._reminder: asyncio.TimerHandle | None = None
         self._looked_at = environment.monotonic()
 
     def __len__(self) -> int:
@@ -148,7 +157,10 @@ class JobQueue:
             raise no_processor_time(job.account, self._seconds)
         line.databases.setdefault(job.line, deque()).append(job)
         self._lines[line.tenant] = line
-        self._changed.set()
+        if self._shared and job.tenant in self._busy and self._is_short(len(waiting) + 1):
+            self._look_soon()
+        else:
+            self._changed.set()
 
     def put_back(self, jobs: list[WorkerJob]) -> None:
         """Put jobs at the front again, in order."""
@@ -212,6 +224,8 @@ class JobQueue:
             hold.give_back()
         if turn.reserved is not None:
             turn.reserved.settle(cpu_seconds)
+        if turn.jobs:
+            self._each += (cpu_seconds / len(turn.jobs) - self._each) / 8
         self._busy.discard(turn.tenant)
         self._writing.difference_update([job.path for job in turn.jobs if job.mode == "write"])
         self.wake()
@@ -269,7 +283,7 @@ class JobQueue:
                 running.give_back()
                 return None
         waiting = line.databases.pop(place)
-        if self._shared:
+        if self._shared and not self._is_short(len(waiting)):
             most = min(most, (len(waiting) + 1) // 2)
         turn.jobs = _together(waiting, most)
         if waiting:
@@ -283,6 +297,18 @@ class JobQueue:
             self.finished(turn, 0.0)
             return self._turn(line, most) if line.databases else None
         return turn
+
+    def _is_short(self, requests: int) -> bool:
+        return requests * self._each < SHORT_SECONDS
+
+    def _look_soon(self) -> None:
+        """If the turn that is under way is over by then, somebody has looked before."""
+        if self._reminder is None:
+            self._reminder = asyncio.get_running_loop().call_later(SHORT_SECONDS, self._remind)
+
+    def _remind(self) -> None:
+        self._reminder = None
+        self.wake()
 
     def _is_being_written(self, waiting: deque[WorkerJob]) -> bool:
         return waiting[0].mode == "write" and waiting[0].path in self._writing

@@ -217,11 +217,18 @@ def apply_limits(limits: Limits) -> None:
     connection.close()
 
 
-def extend_cpu_limit(limits: Limits, used: float) -> None:
-    """Allow for what the next group may take. Past that the kernel ends the process, even if nobody watches it."""
+def extend_cpu_limit(limits: Limits, used: float, now: int = 0) -> int:
+    """
+    Allow for what the next group may take, if that is not the limit `now`; the limit then.
+
+    Past it the kernel ends the process, even if nobody watches it.
+    """
     soft = math.ceil(used + 2 * limits.statement_seconds + PROCESSOR_SECONDS_BESIDES)
+    if soft == now:
+        return now
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
+    return soft
 
 
 def serve(link: socket.socket, page: int) -> None:
@@ -249,13 +256,14 @@ def serve(link: socket.socket, page: int) -> None:
     if told["role"] in ("reader", "slow"):
         workers["read"] = DatabaseReader(settings, meter)
     look_for_garbage_rarely()
+    cpu_limit = 0
     link.sendall(pack({"ready": os.getpid(), "sandbox": sandbox.report}))
     with suppress(EOFError):
         while True:
             order = read_frame(stream)
             order["path"] = sandbox.inside(order["path"])
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
-            extend_cpu_limit(limits, REAL.process_cpu_seconds())
+            cpu_limit = extend_cpu_limit(limits, REAL.process_cpu_seconds(), cpu_limit)
             meter.begin(order["group"], max(len(requests), 1))
             link.sendall(b"".join(_response_frames(workers[order["mode"]], order, requests, meter)))
     for worker in workers.values():

@@ -23,6 +23,8 @@ from onceward.protocol.sql_values import json_text
 HEADER = struct.Struct(">I")
 FRAME_MAX = 64 << 20
 """Bytes of one frame: a group of requests at its largest."""
+AHEAD_BYTES = 1 << 16
+"""Asked for at least: most frames come with one call."""
 TOGETHER_BYTES = 1 << 20
 """Of results: from here on, the responses that follow are in another frame."""
 
@@ -74,16 +76,21 @@ class SocketStream:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        self._ahead = b""
+        """What came together with what was asked for."""
 
     def readexactly(self, size: int) -> bytes:
         """So many bytes; `EOFError` if the other side is gone before."""
-        data = bytearray()
-        while len(data) < size:
-            more = self._link.recv(min(size - len(data), 1 << 20))
+        pieces, missing = [self._ahead], size - len(self._ahead)
+        while missing > 0:
+            more = self._link.recv(max(AHEAD_BYTES, min(missing, 1 << 20)))
             if not more:
                 raise EOFError
-            data += more
-        return bytes(data)
+            pieces.append(more)
+            missing -= len(more)
+        data = b"".join(pieces)
+        self._ahead = data[size:]
+        return data[:size]
 
 
 class WorkerProgress(NamedTuple):
