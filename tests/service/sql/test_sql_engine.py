@@ -582,3 +582,31 @@ def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:
             await engine.close()
 
     assert asyncio.run(play()) == "StoreUnavailable"
+
+
+def test_what_comes_in_company_goes_together(tmp_path: Path) -> None:
+    """
+    Sixteen callers, each with its next request when it has its answer: far fewer groups than requests. Nobody is
+    waited for: a caller alone has a group for each of its own.
+    """
+
+    async def play() -> tuple[int, int]:
+        async with SqliteEngine(tmp_path / "databases", writers=1) as engine:
+            await engine.create("test-me", "shop")
+            await engine.query("test-me", "shop", "CREATE TABLE t (a)")
+            writer = engine._supervisors[0]
+
+            async def caller(times: int) -> None:
+                for number in range(times):
+                    await engine.query("test-me", "shop", "INSERT INTO t VALUES (?)", [number])
+
+            before = writer._groups
+            await asyncio.gather(*(caller(20) for _ in range(16)))
+            between = writer._groups
+            await caller(20)
+            return between - before, writer._groups - between
+
+    together, alone = asyncio.run(play())
+
+    assert together <= 160
+    assert alone == 20
