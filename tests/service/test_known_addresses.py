@@ -143,7 +143,7 @@ class Cycle(SimpleNamespace):
             default_headers=[(b"date", b"today")],
             scope={"method": "POST"},
             flow=SimpleNamespace(write_paused=False),
-            transport=SimpleNamespace(write=written.append),
+            transport=SimpleNamespace(writelines=lambda pieces: written.append(b"".join(pieces))),
             written=written,
             message_event=asyncio.Event(),
             on_response=lambda: written.append(b"<end>"),

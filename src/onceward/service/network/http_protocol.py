@@ -240,7 +240,7 @@ def send_whole(cycle: Any, status: int, headers: list[tuple[bytes, bytes]], body
         return False
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
-    cycle.transport.write(head + body)
+    cycle.transport.writelines((head, body))
     cycle.message_event.set()
     cycle.on_response()
     return True

@@ -316,14 +316,14 @@ def _is_ambiguous(head: RequestHead) -> bool:
 
 def _check_resource(caller: Caller, endpoint: ApiEndpoint, names: Mapping[str, str]) -> None:
     """Whether the resource is one of the caller's. Asked before anything is looked up, here and nowhere else."""
-    if endpoint.about is EndpointResource.DATABASE:
-        caller.require(tenant=names["namespace"], database=names["database"])
-    elif endpoint.about is EndpointResource.TENANT:
+    if endpoint.about is EndpointResource.TENANT:
         caller.require(whole_tenant=True)
     elif endpoint.about in (EndpointResource.ACCOUNT, EndpointResource.RECORDS):
         return
-    else:
+    elif endpoint.about is EndpointResource.DATABASES:
         caller.require(tenant=names["namespace"])
+    else:
+        caller.require(tenant=names["namespace"], database=names["database"])
 
 
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
