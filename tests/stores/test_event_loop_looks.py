@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -92,6 +93,46 @@ class TestAwaited:
         assert asyncio.run(main()) == [ROW, None, ROW, ROW]
         assert reads.asked == [[b"a", b"none"], [b"b", b"c"]]
 
+    def test_two_reads_may_be_under_way(self) -> None:
+        """
+        While one is answered, those who come share another; whoever comes then waits for the first that ends.
+        """
+        reads = Reads()
+
+        async def main() -> list[PeekResult | None]:
+            loop, looks = asyncio.get_running_loop(), AwaitedLooks(reads.awaited, in_flight=2)
+            asked: list[asyncio.Future[PeekResult | None]] = []
+            for reading, id in enumerate((b"a", b"b"), 1):
+                asked.append(looks.look(id, loop))
+                while len(reads.asked) < reading:
+                    await asyncio.sleep(0)
+            asked += [looks.look(id, loop) for id in (b"c", b"d")]
+            await asyncio.sleep(0)
+            assert len(reads.asked) == 2
+            reads.may_answer.set()
+            return await asyncio.gather(*asked)
+
+        assert asyncio.run(main()) == [ROW] * 4
+        assert reads.asked == [[b"a"], [b"b"], [b"c", b"d"]]
+
+    @pytest.mark.fault("a-look-that-comes-as-another-ends-is-never-read")
+    def test_whoever_looks_as_the_last_one_is_answered_is_answered_too(self) -> None:
+        """
+        One after the other, from the very step in which the one before was answered.
+        """
+        reads, found = Reads(), list[PeekResult | None]()
+        reads.may_answer.set()
+
+        async def main() -> None:
+            loop, looks = asyncio.get_running_loop(), AwaitedLooks(reads.awaited)
+            for _ in range(3):
+                found.append(await looks.look(b"a", loop))
+
+        with suppress(TimeoutError):
+            asyncio.run(asyncio.wait_for(main(), 10))
+
+        assert found == [ROW] * 3
+
     @pytest.mark.fault("a-look-that-fails-is-not-answered")
     def test_a_read_that_fails_is_no_answer(self) -> None:
         """
@@ -144,8 +185,7 @@ class TestAwaited:
             while not reads.asked:
                 await asyncio.sleep(0)
             second = looks.look(b"b", loop)
-            task = looks._task
-            assert task is not None
+            [task] = looks._tasks
             task.cancel()
             return [await first, await second]
 

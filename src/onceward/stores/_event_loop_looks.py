@@ -64,20 +64,23 @@ class EventLoopLooks:
 
 
 class AwaitedLooks(EventLoopLooks):
-    """The same at a store whose reads are awaited: one at a time, and what comes meanwhile is in the next."""
+    """The same at a store whose reads are awaited: so many at a time, and what comes meanwhile is in the next."""
 
-    def __init__(self, read: Callable[[list[bytes]], Awaitable[Mapping[bytes, PeekResult]]]) -> None:
+    def __init__(
+        self, read: Callable[[list[bytes]], Awaitable[Mapping[bytes, PeekResult]]], *, in_flight: int = 1
+    ) -> None:
         super().__init__(read)  # type: ignore[arg-type] # Awaited by `_lead`, and nowhere else.
-        self._task: asyncio.Task[None] | None = None
+        self._in_flight = in_flight
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def finish(self) -> None:
         """Wait for what is under way."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._task is None:
-            self._task = loop.create_task(self._lead())
+        if len(self._tasks) < self._in_flight:
+            self._tasks.add(loop.create_task(self._lead()))
 
     async def _lead(self) -> None:
         try:
@@ -90,7 +93,8 @@ class AwaitedLooks(EventLoopLooks):
                 finally:
                     _answer(asked, found)
         finally:
-            self._task = None
+            # At once, and not when the loop tells of its end: whoever looks next begins another.
+            self._tasks.discard(asyncio.current_task())
             _answer(self._waiting, {})  # Only the end of the loop cancels this task.
 
 

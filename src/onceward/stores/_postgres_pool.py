@@ -8,7 +8,7 @@ it, and gets its error.
 
 Besides the connections that are lent there are those for batches, one for each that may be under way. They belong to
 the leaders of the group commit: callers who wait for a lock, each on a connection of their own, cannot keep the others
-from writing. On an event loop there is one more, for looks: a replay does not wait for a commit.
+from writing. On an event loop there are two more, for looks: a replay does not wait for a commit.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ POOL_SIZE = 8
 PARTITIONS_MAX = 256
 """A statement about every record looks into all of them."""
 POOL_SIZE_MAX = 1_000
+LOOKS_MAX = 2
+"""Reads of looks under way at once: while one is on its way, those who were answered by the other are served."""
 LOCK_SECONDS = 5.0
 """How long a call waits for a row that another transaction holds, or for a free connection: below HTTP timeouts."""
 ANSWER_SECONDS = 10.0
@@ -74,9 +76,9 @@ class PostgresTarget(NamedTuple):
     """How many batches may be under way at once, each on a connection of its own."""
 
     @property
-    def looks_apart(self) -> bool:
-        """Whether looks on an event loop may have a connection, and leave one for callers that wait."""
-        return self.pool_size > self.batches + 1
+    def looks(self) -> int:
+        """Reads of looks on an event loop that may be under way: each has a connection; one is left for who waits."""
+        return max(0, min(LOOKS_MAX, self.pool_size - self.batches - 1))
 
     @property
     def lock_timeout(self) -> str:

@@ -8,7 +8,7 @@ The PostgreSQL store: one table, many machines, both colours.
 Options (everything else in the query is libpq's):
 
 - `onceward_pool=8`: connections of this process. Concurrent writes share one, and on an event loop looks for stored
-  results another; the others serve callers that wait.
+  results two; the others serve callers that wait.
 - `onceward_lock_timeout=5`: how many seconds a call waits for a row that another transaction holds, or for a free
   connection, before it raises `StoreUnavailable`.
 - `onceward_answer_timeout=10`: how many seconds, beyond that, the server may be silent before its connection is given
@@ -164,7 +164,7 @@ class AsyncPostgresStore:
         return Capabilities(
             awaits=True,
             relaxes=self.target.may_relax,
-            look=self.look if self.target.looks_apart else None,
+            look=self.look if self.target.looks else None,
             indexes_unsettled=True,
             joins=OwnTables(self),
             identify=self.identify,
@@ -184,7 +184,7 @@ class AsyncPostgresStore:
         """
         A look at what a replay needs, if this id was seen settled lately; None if not.
 
-        It is under way when this returns. It has a connection of its own if a batch of writes is under way.
+        It is under way when this returns, and waits for no batch of writes.
         """
         loop = asyncio.get_running_loop()
         here = self._by_loop.get(loop)
@@ -257,7 +257,7 @@ class AsyncPostgresStore:
                 self._by_loop.pop(old).pool.abandon()
             pool = AsyncPostgresPool(self.target, self.environment)
             commits = EventLoopCommit(pool.answer, pool.put_alone, in_flight=self.target.batches)
-            here = self._by_loop[loop] = _Loop(pool, commits, AwaitedLooks(pool.look))
+            here = self._by_loop[loop] = _Loop(pool, commits, AwaitedLooks(pool.look, in_flight=self.target.looks))
         return here
 
 

@@ -114,5 +114,7 @@ def test_two_connections_leave_none_for_looks(url: str) -> None:
     """
     joint = "&" if "?" in url else "?"
 
-    assert AsyncPostgresStore.from_url(f"{url}{joint}onceward_pool=2").capabilities.look is None
-    assert AsyncPostgresStore.from_url(f"{url}{joint}onceward_pool=3").capabilities.look is not None
+    stores = [AsyncPostgresStore.from_url(f"{url}{joint}onceward_pool={pool}") for pool in (2, 3, 4, 8)]
+
+    assert [store.capabilities.look is not None for store in stores] == [False, True, True, True]
+    assert [store.target.looks for store in stores] == [0, 1, 2, 2]
