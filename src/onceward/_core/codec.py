@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
-from onceward._core.json_text import pieces_with
+from onceward._core.json_text import fast_dumps, pieces_with
 from onceward._core.record_types import new_tuple
 from onceward._core.reply import Reply, pack_and_keep, unpack_reply
 from onceward._core.sealing import MAGIC, is_sealed, unreadable_error
@@ -91,8 +91,14 @@ def keep(value: object) -> KeptResult:
     kind, copy = type(value), NOT_COPIED
     if kind is dict:
         copied: dict[object, object] = value.copy()  # type: ignore[attr-defined]
-        if _KEYS.issuperset(map(type, copied)) and _ATOMS.issuperset(map(type, copied.values())):
-            copy = copied
+        if _KEYS.issuperset(map(type, copied)):
+            if fast_dumps is not None and _EXACT.issuperset(map(type, copied.values())):
+                try:
+                    return new_tuple(KeptResult, (JSON, fast_dumps(copied), copied))  # type: ignore[no-any-return]
+                except TypeError:
+                    pass  # An integer of more than 64 bits, or half a character.
+            if _ATOMS.issuperset(map(type, copied.values())):
+                copy = copied
     elif kind is list:
         items: list[object] = value.copy()  # type: ignore[attr-defined]
         if _ATOMS.issuperset(map(type, items)):
@@ -246,6 +252,8 @@ def _is_shallow(value: Any) -> bool:
 # --- Any supported value to a plain one: None, bool, int, float, str, list, and dict by str. ---
 
 _ATOMS = frozenset({type(None), bool, int, float, str})
+_EXACT = _ATOMS - {float}
+"""What orjson writes as our own encoder does, or not at all. NaN it writes as null."""
 _KEYS = frozenset({str})
 
 

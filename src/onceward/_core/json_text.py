@@ -10,6 +10,14 @@ from collections.abc import Callable, Iterable
 from json import JSONEncoder, encoder
 from typing import Any
 
+try:
+    from orjson import dumps as _dumps
+except ImportError:
+    fast_dumps: Callable[[Any], bytes] | None = None
+    """orjson's, if it is installed (extra `fast`): a quarter of the time, for what both write in the same bytes."""
+else:
+    fast_dumps = _dumps
+
 
 def pieces_with(made: JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
     """What gives the pieces of a value's text as `made` writes it; `made` must not look for circles. Give it 0, too."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
+from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.capabilities import capabilities_of
@@ -33,6 +34,7 @@ from onceward.gate.function_inspection import (
     inspect_declaration,
     inspect_function,
     is_async,
+    shown_name,
 )
 from onceward.runtime.environment import REAL, Environment
 from onceward.runtime.event_stream import EVENT_STREAM, hand_to
@@ -353,7 +355,7 @@ class CallFactory:
         stored = self.stored_key(key)
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
         if operation is None:
-            operation = function_name(fn)
+            operation = shown_name(fn.__qualname__) if type(fn) is FunctionType else function_name(fn)
         outcome = self._replayed(id, fingerprint, operation, None)
         if outcome is not None:
             return outcome

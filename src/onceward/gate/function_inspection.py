@@ -49,7 +49,13 @@ def is_async(fn: Callable[..., Any]) -> bool:
 
 def function_name(fn: Callable[..., Any]) -> str:
     """The name an operation goes by unless it is given one."""
-    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__).replace("<locals>.", "")
+    return shown_name(str(getattr(fn, "__qualname__", None) or type(fn).__qualname__))
+
+
+@lru_cache(maxsize=INSPECTED_MAX)
+def shown_name(qualified: str) -> str:
+    """The same of a function's qualified name: it does not say what the function was defined in."""
+    return qualified.replace("<locals>.", "")
 
 
 class CallingConvention(NamedTuple):

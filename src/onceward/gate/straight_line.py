@@ -113,7 +113,7 @@ class StraightLine(EffectRunner):
         if found is None:
             raise UnusualAnswer(put)
         if put.landed:
-            if is_short(found, request):
+            if found.lease_left is not write.lease and is_short(found, request):  # The same object: all of it is left.
                 raise UnusualAnswer(put)
             answers.append(put)
             if request.listening:

@@ -122,21 +122,23 @@ class SqliteDatabase:
         the clock is read when the write is made.
         """
         commits, connections = self.commits, self.connections
-        if not (commits.leads or self._may_relax or failpoints.ARMED):
+        leads = commits.leads
+        if not (leads or self._may_relax or failpoints.ARMED):
             lead = LoneLead()
             lead.write = write
             try:
                 with commits.mutex:
-                    if not commits.leads:
-                        commits.leads[lead] = [lead]
+                    is_alone = not leads
+                    if is_alone:
+                        leads[lead] = [lead]
                 cursor = connections.writer
-                if lead in commits.leads and cursor is not None and not cursor.connection.in_transaction:
+                if is_alone and cursor is not None and not cursor.connection.in_transaction:
                     connections.stale = True
                     result = rows.put_in(cursor, write, expect, self._wall_us())
                     # A claim that finds somebody there before it is a sign of replays: look first, next time.
                     connections.stale = result.landed
                     with commits.mutex:
-                        del commits.leads[lead]
+                        del leads[lead]
                         if commits.queue:
                             commits.elect_and_wake()
                     return result

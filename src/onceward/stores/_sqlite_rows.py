@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 from onceward._core.errors import StoreContended
@@ -27,7 +28,6 @@ _WRITTEN = (
 )
 """The columns as they are bound: first what a claim fixes, then what every write may change."""
 _FIXED = _WRITTEN.index("state")
-_NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error", "holder")
 _READ = (
     "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
     "first_at, settled_at, ? - first_at, lease_until - ?, replay_until - ?, forget_at - ?, codec, result, error, "
@@ -112,10 +112,6 @@ def put_in(
     first_at = first_at or now
     if settled_at == NOW:
         settled_at = now
-    shape = (
-        expect is None, not rise, family is None, settled_at is None, lease is None, replay is None, forget is None,
-        codec is None, result is None, error is None, holder is None,
-    )
     values = (
         bytearray(id), kind, scope, key, operation, family, guarantee,
         bytearray(fingerprint), fence, attempt, first_at,
@@ -126,7 +122,7 @@ def put_in(
         codec, result, error, None if holder is None else bytearray(holder),
         b"" if expect is None else bytearray(expect),
     )
-    sql, bound = _statement(shape)
+    sql, bound = _statement(tuple(map(type, values)), rise, expect is None)
     if cursor.execute(sql, bound(values)).rowcount == 1:
         landed = new_tuple(Record, (
             id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence,
@@ -192,16 +188,18 @@ def _plain_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
 
 
 @cache
-def _statement(shape: tuple[bool, ...]) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+def _statement(
+    kinds: tuple[type, ...], rises: bool, fresh: bool
+) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
     """
-    The statement for a shape (does nothing stand there, does it keep its fence, which columns are NULL), and what it
-    binds of `values`.
+    The statement for values of these kinds (which columns are NULL?), whether its fence rises, and whether it goes
+    where nothing stands; and what it binds of `values`.
 
     The fence is chosen before the statement runs; the statement itself refuses one that a purge has used up. A write
     that keeps its fence follows one that it names by its version: what a claim fixes stands there already.
     """
-    fresh, keeps, *nulls = shape
-    null = {column for column, is_null in zip(_NULLABLE, nulls, strict=True) if is_null}
+    keeps = not rises
+    null = {column for column, kind in zip(_WRITTEN, kinds, strict=False) if kind is NoneType}
     columns = _WRITTEN[_FIXED:] if keeps and not fresh else _WRITTEN
     places = {column: "NULL" if column in null else "?" for column in columns}
     filled = [number for number, column in enumerate(_WRITTEN) if column in places and column not in null]
