@@ -190,3 +190,20 @@ def test_what_is_not_usual_is_left_to_the_server() -> None:
     for value in (b"1\r\nset-cookie: a", b"1\nset-cookie: a", b"1\rset-cookie: a"):
         assert not send_whole(Cycle(), 200, [(b"onceward-usage", value)], b"{}")
     assert not try_to_send({}, 200, [JSON], b"{}")
+
+
+@pytest.mark.fault("another-uvicorn-gets-no-response")
+@pytest.mark.parametrize("gone", ["flow", "default_headers", "transport", "message_event", "on_response"])
+def test_another_uvicorn_sends_it_by_itself(gone: str) -> None:
+    """
+    What we know of its cycle is not promised: where something is missing, nothing was written, and ASGI has the turn.
+    """
+    cycle = Cycle()
+    delattr(cycle, gone)
+    try:
+        sent: bool | None = send_whole(cycle, 200, [JSON], b"{}")
+    except AttributeError:
+        sent = None
+
+    assert (sent, cycle.response_started, cycle.written) == (False, False, [])
+    assert not send_whole(Cycle(), 299, [JSON], b"{}")

@@ -40,9 +40,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from itertools import compress
 from math import copysign, isfinite
-from operator import not_
 from typing import Any
 from uuid import UUID
 
@@ -86,9 +84,8 @@ SHORT_TEXT = 1 << 20
 _BLANKS = b" \t\n\r"
 
 # Types that are written without a float or another value in them.
-_FLAT = frozenset(
-    {str, int, bool, type(None), Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray},
-)
+_LEAVES = frozenset({str, int, bool, type(None)})
+_WORDS = frozenset({Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray})
 # The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
 _EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
 # What every float has as orjson writes it: a digit, then one of ".eE". Strings may have it, too: then they are looked
@@ -172,10 +169,11 @@ def _survey(node: Any, depth: int) -> int:
     Raises TypeError where orjson must not be asked: it would write NaN as null, and it counts the levels of dicts
     and lists but follows nested tuples until the process dies (seen with 3.13).
     """
-    items, wholes = node.values() if type(node) is dict else node, 0
-    # Most are flat: they are passed over without a step of ours.
-    for item in compress(items, map(not_, map(_FLAT.__contains__, map(type, items)))):
+    wholes = 0
+    for item in node.values() if type(node) is dict else node:
         kind = type(item)
+        if kind in _LEAVES:
+            continue
         if kind is dict or kind is list or kind is tuple:
             if depth == 0:
                 raise TypeError
@@ -189,7 +187,7 @@ def _survey(node: Any, depth: int) -> int:
                 wholes += 1 if item or copysign(1, item) > 0 else _CLOSER
             elif -1e-4 < item < 1e-4 and abs(item) >= 1e-6:
                 wholes += _CLOSER  # orjson may write an exponent here, and ECMAScript does not yet.
-        else:
+        elif kind not in _WORDS:
             if kind in _FOREIGN:
                 raise TypeError
             # An object: `_converted` looks into it when orjson comes to it; but an Enum it opens by itself.

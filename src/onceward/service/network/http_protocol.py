@@ -230,19 +230,23 @@ def send_whole(cycle: Any, status: int, headers: list[tuple[bytes, bytes]], body
     Send a complete response as uvicorn's httptools protocol does, in one write; False: nothing was sent.
 
     That is for uvicorn where the client is slow, or is to be told of the connection's end, or a header has a line
-    break in it (which uvicorn refuses).
+    break in it (which uvicorn refuses); and where this uvicorn is another than the one that we know.
     """
-    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
+    try:
+        if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        fields, method = [*cycle.default_headers, *headers], cycle.scope["method"]
+        write, event, ended = cycle.transport.writelines, cycle.message_event, cycle.on_response
+        head = _head(status, fields)
+    except (AttributeError, KeyError):
         return False
-    fields = [*cycle.default_headers, *headers]
-    head = _head(status, fields)
-    if cycle.scope["method"] == "HEAD" or head.count(b"\n") != len(fields) + 2 or head.count(b"\r") != len(fields) + 2:
+    if method == "HEAD" or head.count(b"\n") != len(fields) + 2 or head.count(b"\r") != len(fields) + 2:
         return False
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
-    cycle.transport.writelines((head, body))
-    cycle.message_event.set()
-    cycle.on_response()
+    write((head, body))
+    event.set()
+    ended()
     return True
 
 
