@@ -5,6 +5,7 @@ The adapter for the caller's psycopg connection: it sends what `PsycopgTransacti
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
@@ -115,12 +116,8 @@ class PsycopgTransaction(Finishing):
         connection = self._connection
         answers: list[Any] = []
         try:
-            with connection.lock:
-                talking = exchange(connection, effect, answers)
-                try:
-                    connection.wait(talking)
-                finally:
-                    talking.close()
+            with connection.lock, closing(exchange(connection, effect, answers)) as talking:
+                connection.wait(talking)
         except DRIVER_ERRORS as error:
             raise statement_failure(connection, effect, answers, error) from error
         return answers

@@ -5,6 +5,7 @@ The adapter for the caller's psycopg connection: it sends what `PsycopgTransacti
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
@@ -131,11 +132,8 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         answers: list[Any] = []
         try:
             async with connection.lock:
-                talking = exchange(connection, effect, answers)
-                try:
+                with closing(exchange(connection, effect, answers)) as talking:
                     await connection.wait(talking)
-                finally:
-                    talking.close()  # of no colour
         except DRIVER_ERRORS as error:
             raise statement_failure(connection, effect, answers, error) from error
         return answers
