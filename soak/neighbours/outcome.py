@@ -55,6 +55,8 @@ class Use(NamedTuple):
 
     cpu_seconds: float
     refused: int
+    running: int = 0
+    """Requests that run: what they use is on the account when they have ended."""
 
 
 class MemoryUse(NamedTuple):

@@ -92,8 +92,8 @@ class Neighbours:
                 print("too slow: once more as many rounds, and the median of all, for the machine may have been busy")
                 await self._take_turns(senders, cast)
             await self._calm()
+            self.outcome.uses = await self._uses(port, everybody)
             self.outcome.used = _since(before, self._cpu())
-            self.outcome.uses = {one.name: await _use(port, one) for one in everybody}
             await asyncio.to_thread(self._service.stop)
         self.outcome.effects = judge(self._effects(cast["honest"]), self._acknowledged, self._sent)
         return self.outcome
@@ -139,6 +139,15 @@ class Neighbours:
             await asyncio.sleep(1.0)
             if sum(self._cpu().values()) - before < CALM_SHARE:
                 return
+
+    async def _uses(self, port: int, everybody: list[Tenant]) -> dict[str, Use]:
+        """What is on the accounts once nothing runs: on a busy machine a worker may rest in the middle of its work."""
+        end = time.monotonic() + CALM_SECONDS_MAX
+        while True:
+            uses = {one.name: await _use(port, one) for one in everybody}
+            if not any(use.running for use in uses.values()) or time.monotonic() > end:
+                return uses
+            await asyncio.sleep(1.0)
 
     def _cpu(self) -> dict[str, float]:
         """Processor seconds of the service itself, and of all its workers, those that have ended too."""
@@ -223,7 +232,7 @@ async def _use(port: int, tenant: Tenant) -> Use:
     if answer.status != 200:
         return Use(0.0, 0)
     used = answer.document["process"]
-    return Use(float(used["cpuSeconds"]), int(used["refused"]))
+    return Use(float(used["cpuSeconds"]), int(used["refused"]), int(used["held"]["running"]))
 
 
 def _cpu_of(pid: int) -> tuple[float, float]:
