@@ -17,7 +17,7 @@ import hmac
 from collections.abc import Mapping
 from hashlib import sha256
 
-from onceward._core.canonical import canonical, canonical_bytes
+from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.keys import length_prefixed
 
@@ -37,13 +37,6 @@ def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
     hasher = _CANONICAL_HASHER.copy()
     hasher.update(canonical(request))
-    return _CANONICAL + hasher.digest()
-
-
-def fingerprint_bytes(request: bytes) -> bytes:
-    """`fingerprint_canonical` of a value that is bytes, such as a hash."""
-    hasher = _CANONICAL_HASHER.copy()
-    hasher.update(canonical_bytes(request))
     return _CANONICAL + hasher.digest()
 
 

@@ -10,12 +10,13 @@ from copy import copy
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
+from onceward._core.canonical import canonical_bytes
 from onceward._core.capabilities import capabilities_of
 from onceward._core.codec import Restorer
 from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, EventType, Listener
-from onceward._core.fingerprint import fingerprint_bytes, fingerprint_canonical
+from onceward._core.fingerprint import fingerprint_canonical, fingerprint_form
 from onceward._core.finish_flow import outcome_of
 from onceward._core.keys import ENVIRONMENTS, KEY_PARTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
@@ -383,7 +384,7 @@ class CallFactory:
             check_runnable(probe, awaits=awaits)
             check_probe(terms, probe)
         stored = self.stored_key(key) if key.startswith(self._names) else self._before + key
-        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_bytes(request)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_form(canonical_bytes(request))
         name: RecordName = new_tuple(RecordName, (id, KEY, (stored,), None, key))
         look = self._awaited_look
         looking = None if look is None or ARMED else look(id)
