@@ -2,8 +2,9 @@
 The limit of a fresh call: the rows that a record takes, written by hand, and no rule.
 
 What our rules have to find later is stored: fingerprint, version, token, fence, lease, holder, until when a result is
-replayed and when it is forgotten, and the index by which a purge finds what is due. Nothing is compared, looked for or
-decided, and nothing is purged. What lies between raw and this is what is kept; between this and ours lies our code.
+replayed and when it is forgotten (on PostgreSQL also an index by which a purge finds what is due). Nothing is
+compared, looked for or decided, and nothing is purged. What lies between raw and this is what is kept; between this and
+ours lies our code.
 
 On SQLite like `raw.py`, on PostgreSQL (`raw_record_postgres.py`) like `raw_postgres.py`.
 """
@@ -88,7 +89,6 @@ class RawRecord(Raw):
         super().__init__(folder, work)
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         self._writer.execute(f"CREATE TABLE records ({columns}) STRICT")
-        self._writer.execute("CREATE INDEX due ON records (forget_at) WHERE forget_at IS NOT NULL")
 
     def fresh(self, key: str, request: Request) -> Result:
         """Claim, run, settle."""

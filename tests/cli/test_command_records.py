@@ -357,6 +357,19 @@ class TestPurge:
         assert (rest.document["forgotten"], rest.document["batches"], rest.document["done"]) == (5, 3, True)
         assert run("records", "list", "--json").document["records"] == []
 
+    @pytest.mark.fault("purging-all-ends-early")
+    def test_all_of_both_kinds(self, gate_at: Any, run: Any) -> None:
+        """
+        A batch may be full of both: neither alone comes to the limit, and there is more.
+        """
+        for number in range(4):
+            gate_at(40 * 86_400).run(f"old:{number}", lambda: 1)
+            gate_at(2 * 86_400).run(f"young:{number}", lambda: 1)
+
+        purged = run("records", "purge", "--limit", "3", "--all", "--json").document
+
+        assert (purged["forgotten"], purged["shrunk"], purged["done"]) == (4, 4, True)
+
     def test_what_has_expired_is_shrunk_and_what_is_in_doubt_is_left_alone(
         self, gate_at: Any, claimed: Any, run: Any
     ) -> None:

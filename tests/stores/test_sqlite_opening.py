@@ -241,12 +241,12 @@ class TestTheFile:
 class TestTheSchema:
     def test_the_latest_version_is_the_last_migration(self) -> None:
         """
-        The constant and the folder of numbered files agree, without a gap.
+        The constant and the folder of numbered files agree, without a gap: 4 does what 3 did, which was not released.
         """
         names = sorted(file.name for file in files("onceward.stores").joinpath("sql").iterdir())
         numbers = [int(name.split("_")[1]) for name in names if name.startswith("sqlite_")]
 
-        assert list(range(1, schema.LATEST + 1)) == numbers
+        assert [number for number in range(1, schema.LATEST + 1) if number != 3] == numbers
 
     def test_a_later_schema_is_refused_and_left_alone(self, tmp_path: Path) -> None:
         """

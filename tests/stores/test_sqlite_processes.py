@@ -339,7 +339,7 @@ else:
         queued(5)
     for caller in callers:
         caller()
-    store.purge(10)
+    store.erase([key(99)])
 """
 
 

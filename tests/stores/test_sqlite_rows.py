@@ -18,6 +18,7 @@ from onceward._core.errors import StoreContended
 from onceward._core.record import NOW, Record, Write, record_from_write
 from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.stores import _sqlite_purge as purge
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores.sqlite import SqliteStore, put_on
 
@@ -89,12 +90,13 @@ class TestRows:
 
     def test_a_row_has_a_place_for_each_field_of_a_record(self, store: SqliteStore) -> None:
         """
-        Columns stand in the order of the fields, with the instants where the durations are.
+        Columns stand in the order of the fields, with the instants where the durations are; then the row's own number.
         """
         connection = store._database.connections.writer.connection
         columns = [row[1] for row in connection.execute("PRAGMA table_info(onceward_records)")]
         instants = {"lease_until": "lease_left", "replay_until": "replay_left", "forget_at": "forget_left"}
 
+        assert columns.pop() == "arrival"
         assert [field for field in Record._fields if field != "age"] == [instants.get(name, name) for name in columns]
 
     def test_durations_are_measured_on_the_clock_of_the_store(self, store: SqliteStore, clock: Clock) -> None:
@@ -126,10 +128,11 @@ class TestRows:
         ("query", "index"),
         [
             (rows.FIND.replace("? -", "1 -").replace("- ?", "- 1").replace("= ?", "= x''"), "sqlite_autoindex"),
-            (rows.DUE.replace("?", "1"), "onceward_due"),
+            (purge.DUE_BLOCK.replace("?", "1"), "onceward_blocks_due"),
+            (purge.DUE_WITHIN.replace("?", "1"), "INTEGER PRIMARY KEY"),
             (rows.EXTEND.replace("?", "1"), "onceward_family"),
         ],
-        ids=["find", "due", "extend"],
+        ids=["find", "due blocks", "due rows", "extend"],
     )
     def test_every_statement_uses_its_index(self, store: SqliteStore, query: str, index: str) -> None:
         """

@@ -157,10 +157,10 @@ class CallFactory:
         return bool(self._listeners or EVENT_STREAM.listeners)
 
     def purged(self, result: PurgeResult, limit: int) -> PurgeResult:
-        """Tell of a purge. One that came to its limit has left some for later."""
+        """Tell of a purge. One that came to its limit (of both kinds, or of either) may have left some for later."""
         if self.is_heard:
-            full = result.forgotten >= limit or result.shrunk >= limit
             count = result.forgotten + result.shrunk
+            full = count >= limit
             self.tell(Event(EventType.PURGED, "", self.scope, "", 0, 0, "full" if full else "", count))
         return result
 

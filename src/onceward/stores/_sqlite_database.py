@@ -29,6 +29,7 @@ from onceward.stores._sqlite_file import (
     prepare_file,
     stopped_before_writing,
 )
+from onceward.stores._sqlite_purge import Purged, is_wanted, purge
 
 T = TypeVar("T")
 
@@ -111,6 +112,15 @@ class SqliteDatabase:
             cursor.execute("COMMIT")
             failpoints.hit(AFTER_COMMIT)
             return answer
+
+        return job
+
+    def purge_job(self, limit: int, version: bytes) -> Callable[[sqlite3.Cursor], Purged]:
+        """A job: one transaction of a purge, or only a look if there is nothing to do."""
+        purging = self.transaction(lambda cursor, now: purge(cursor, limit, version, now))
+
+        def job(cursor: sqlite3.Cursor) -> Purged:
+            return purging(cursor) if is_wanted(cursor, self.environment.wall_us()) else Purged()
 
         return job
 

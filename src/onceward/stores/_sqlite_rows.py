@@ -20,6 +20,7 @@ from onceward._core.errors import StoreContended
 from onceward._core.record import NOW, PeekResult, PutResult, Record, Write, new_tuple
 from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import Selection
+from onceward.stores._sqlite_purge import FORGET, RAISE_FLOOR
 
 _WRITTEN = (
     *("id", *FIXED_BY_CLAIM),
@@ -49,19 +50,6 @@ EXTEND = (
     "UPDATE onceward_records SET replay_until = max(replay_until, ?), forget_at = max(forget_at, ?) "
     "WHERE family = ? AND state = 'settled' AND replay_until > ?"
 )
-# Spelled as in the index, or SQLite would not use it.
-_DUE = (
-    "min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), "
-    "coalesce(forget_at, 9223372036854775807))"
-)
-DUE = f"""
-SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
-WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND state IN ('settled', 'released')
-ORDER BY {_DUE} LIMIT ?"""  # noqa: S608 - constants
-FORGET = "DELETE FROM onceward_records WHERE id = ?"
-RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"
-SHRINK = "UPDATE onceward_records SET codec = NULL, result = NULL, error = NULL, version = ? WHERE id = ?"
-
 _TRIES = 4
 """A put in autocommit can lose to a purge between its statements; more than a few times in a row is no accident."""
 
@@ -252,19 +240,3 @@ def _page(
 def extend(cursor: sqlite3.Cursor, family: bytes, replay: int, forget: int, now: int) -> int:
     """Lengthen the lives of a family's settled records that still replay."""
     return cursor.execute(EXTEND, (now + replay, now + forget, family, now)).rowcount
-
-
-def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> tuple[int, int]:
-    """
-    Delete and shrink what is due, `limit` rows in all, and remember the greatest fence deleted.
-
-    Belongs inside one transaction.
-    """
-    due = cursor.execute(DUE, (now, now, limit)).fetchall()
-    gone = [(id, fence) for id, forgotten, fence in due if forgotten]
-    if gone:
-        cursor.executemany(FORGET, [(id,) for id, _ in gone])
-        cursor.execute(RAISE_FLOOR, (max(fence for _, fence in gone),))
-    # One new version serves every row: a version is only ever compared with that of the same id.
-    cursor.executemany(SHRINK, [(version, id) for id, forgotten, _ in due if not forgotten])
-    return len(gone), len(due) - len(gone)

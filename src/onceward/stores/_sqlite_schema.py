@@ -18,7 +18,7 @@ from onceward.runtime import failpoints
 from onceward.stores._migration_scripts import migration_scripts
 from onceward.stores._sqlite_file import split_statements
 
-LATEST = 3
+LATEST = 4
 AT_OPENING = 2
 
 BEGUN = failpoints.declare("sqlite.migrate.begun", "the write lock is ours | the first statement of a migration")
@@ -30,7 +30,7 @@ _VERSION = "SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _SET_VERSION = "UPDATE onceward_meta SET value = ? WHERE name = 'schema_version'"
 _FOREIGN = """
 SELECT type || ' ' || name FROM sqlite_schema WHERE tbl_name = 'onceward_records' AND type IN ('index', 'trigger')
-AND sql IS NOT NULL AND name NOT IN ('onceward_due', 'onceward_family', 'onceward_age')"""
+AND sql IS NOT NULL AND substr(name, 1, 9) <> 'onceward_'"""
 
 
 def version_of(cursor: sqlite3.Cursor) -> int:
@@ -57,7 +57,7 @@ def bring_up_to_date(cursor: sqlite3.Cursor, *, copies: bool = False) -> tuple[i
     before = checked_version(version_of(cursor))
     goal = _goal(before, copies=copies)
     failpoints.hit(BEGUN)
-    if 0 < before <= AT_OPENING < goal:
+    if 0 < before < goal and goal > AT_OPENING:
         _refuse_foreign(cursor)
     for number, script in migrations(before):
         if number > goal:

@@ -54,6 +54,7 @@ from onceward.stores._sqlite_file import (
     prepare_file,
     translate_error,
 )
+from onceward.stores._sqlite_purge import PurgeLoop
 from onceward.stores._sqlite_rows import put_on
 from onceward.stores._store_kinds import StoreKind
 from onceward.stores._upkeep import StoreCheck, Upkeep
@@ -153,8 +154,11 @@ class SqliteStore(_SqliteStoreBase):
 
     def purge(self, limit: int) -> PurgeResult:
         """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
-        version = self._database.environment.random(16)
-        return PurgeResult(*self._run(lambda cursor, now: rows.purge(cursor, limit, version, now)))
+        purge, version = PurgeLoop(limit), self._database.environment.random(16)
+        while not purge.is_done:
+            job = self._database.purge_job(purge.left, version)
+            purge.add(self._database.commits.run(QueueEntry(None, job=job)))
+        return purge.result()
 
     def close(self) -> None:
         """Close files and connections. Closing twice is fine."""
@@ -228,12 +232,12 @@ class AsyncSqliteStore(_SqliteStoreBase):
         """One page of records in order of id, beginning after an id."""
         return self._submit(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
 
-    def purge(self, limit: int) -> asyncio.Future[PurgeResult]:
+    async def purge(self, limit: int) -> PurgeResult:
         """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
-        version = self._database.environment.random(16)
-        return self._submit(
-            self._database.transaction(lambda cursor, now: PurgeResult(*rows.purge(cursor, limit, version, now)))
-        )
+        purge, version = PurgeLoop(limit), self._database.environment.random(16)
+        while not purge.is_done:
+            purge.add(await self._submit(self._database.purge_job(purge.left, version)))
+        return purge.result()
 
     async def close(self) -> None:
         """Close files and connections. Closing twice is fine."""

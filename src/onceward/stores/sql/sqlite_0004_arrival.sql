@@ -1,0 +1,80 @@
+-- Rows in the order in which they came, and the ids in an index of their own. In the order of their ids, which are hashes,
+-- every write touched a page of whole rows somewhere else, and split it again and again.
+--
+-- Names of tables in views are left as they are: they are meant for the table that takes its place.
+PRAGMA legacy_alter_table = ON;
+
+CREATE TABLE onceward_records_4 (
+    id BLOB NOT NULL CONSTRAINT onceward_records_pkey UNIQUE,
+    kind TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    family BLOB,
+    state TEXT NOT NULL,
+    guarantee TEXT NOT NULL,
+    doubt INTEGER NOT NULL,
+    fingerprint BLOB NOT NULL,
+    version BLOB NOT NULL,
+    token BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    settled_at INTEGER,
+    lease_until INTEGER,
+    replay_until INTEGER,
+    forget_at INTEGER,
+    codec TEXT,
+    result BLOB,
+    error BLOB,
+    holder BLOB,
+    arrival INTEGER PRIMARY KEY,
+    -- When purge has to see to a row next: to shrink it while it has something to drop, then to delete it. NULL: never.
+    due INTEGER GENERATED ALWAYS AS (
+        CASE WHEN state IN ('settled', 'released') THEN min(
+            coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at),
+            coalesce(forget_at, 9223372036854775807)
+        ) END
+    ) VIRTUAL
+) STRICT;
+
+INSERT INTO onceward_records_4 (
+    id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+    first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error, holder
+)
+SELECT
+    id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+    first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error, holder
+FROM onceward_records ORDER BY first_at;
+
+DROP TABLE onceward_records;
+
+ALTER TABLE onceward_records_4 RENAME TO onceward_records;
+
+CREATE INDEX onceward_family ON onceward_records (family) WHERE family IS NOT NULL;
+
+-- Of every 128 rows in the order in which they came: when the first of them is due. An index of all rows would be one
+-- more page in every settle; this is written once for 128 of them, by a purge. The youngest rows are not in it yet.
+CREATE TABLE onceward_blocks (
+    block INTEGER PRIMARY KEY,
+    due INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX onceward_blocks_due ON onceward_blocks (due);
+
+INSERT INTO onceward_blocks (block, due)
+SELECT arrival / 128, ifnull(min(due), 9223372036854775807) FROM onceward_records
+WHERE arrival < (SELECT max(arrival) FROM onceward_records) / 128 * 128
+GROUP BY arrival / 128;
+
+-- Whoever changes an older row, also by hand: no row is due before its block is.
+CREATE TRIGGER onceward_due_earlier AFTER UPDATE ON onceward_records WHEN new.due IS NOT NULL BEGIN
+    UPDATE onceward_blocks SET due = new.due WHERE block = new.arrival / 128 AND due > new.due;
+END;
+
+-- SQLite gives the next row the number after the greatest one: a block in which rows come again is not in here.
+CREATE TRIGGER onceward_numbers_again AFTER DELETE ON onceward_records BEGIN
+    DELETE FROM onceward_blocks WHERE block >= (SELECT ifnull(max(arrival), 0) + 1 FROM onceward_records) / 128;
+END;
+
+PRAGMA legacy_alter_table = OFF;

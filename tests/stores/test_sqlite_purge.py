@@ -1,0 +1,270 @@
+"""How a purge of SQLite finds what is due without an index of all rows: blocks, and the youngest rows."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from sqlite_support import HOUR, SECOND, Clock, claimed, key, put_settled, settled, statements_of
+
+from onceward._core.record import Record
+from onceward._core.store_protocols import PurgeResult
+from onceward.stores import _sqlite_purge as purging
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
+
+BLOCK = purging.BLOCK
+LATE = """
+SELECT count(*) FROM onceward_records JOIN onceward_blocks ON block = arrival / 128
+WHERE onceward_records.due < onceward_blocks.due"""
+LOST = """
+SELECT count(*) FROM onceward_records WHERE arrival / 128 <= (SELECT max(block) FROM onceward_blocks)
+AND arrival / 128 NOT IN (SELECT block FROM onceward_blocks)"""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[SqliteStore]:
+    """A store that does not wait for the disk."""
+    opened = SqliteStore(tmp_path / "a.db", synchronous="normal", environment=clock)
+    yield opened
+    opened.close()
+
+
+def asked(store: SqliteStore, sql: str) -> Any:
+    """One value of the file's."""
+    writer = store._database.connections.writer
+    assert writer is not None
+    return writer.connection.execute(sql).fetchone()[0]
+
+
+def fill(store: SqliteStore, count: int, *, first: int = 0, **changes: Any) -> list[Record]:
+    """So many settled records."""
+    return [put_settled(store, key(first + number), **changes) for number in range(count)]
+
+
+class TestBlocks:
+    """Which rows are looked at."""
+
+    @pytest.mark.fault("a-block-is-due-for-ever")
+    def test_a_purge_reads_what_is_due_and_no_more(self, store: SqliteStore, clock: Clock) -> None:
+        """
+        With twice as many rows a look in vain takes the same steps of SQLite, and so does a purge of ten rows.
+        """
+        taken = []
+        for size in (20, 40):
+            fill(store, size * BLOCK - asked(store, "SELECT count(*) FROM onceward_records"), first=size * BLOCK)
+            store.purge(10)
+            fill(store, 10, first=size * 1_000_000, forget=SECOND)
+            clock.now += SECOND
+            with steps_of(store) as steps:
+                purged = store.purge(100)
+                done = steps[0]
+                in_vain = store.purge(100)
+            taken.append((done, steps[0] - done))
+            assert (purged, in_vain) == (PurgeResult(10, 0), PurgeResult(0, 0))
+
+        assert taken[1][0] <= 1.2 * taken[0][0], taken
+        assert taken[1][1] <= 1.2 * taken[0][1] + 1, taken
+
+    @pytest.mark.fault("a-purge-in-vain-takes-the-write-lock")
+    def test_a_purge_in_vain_keeps_no_writer_waiting(self, store: SqliteStore) -> None:
+        """
+        It is a look: nothing begins a transaction, and nothing is written.
+        """
+        fill(store, 3)
+        with statements_of(store) as statements:
+            assert store.purge(100) == PurgeResult(0, 0)
+
+        assert [one for one in statements if not one.lstrip().startswith("SELECT")] == []
+
+    @pytest.mark.fault("a-row-that-is-due-earlier-is-found-later")
+    def test_a_row_of_an_old_block_that_ends_soon_is_found(self, store: SqliteStore, clock: Clock) -> None:
+        """
+        It was in flight when its block was noted, and all others are kept for long.
+        """
+        held = store.put(claimed(key(1)), None).record
+        assert held is not None
+        fill(store, 9 * BLOCK, first=100, replay=1000 * HOUR, forget=1000 * HOUR)
+        store.purge(10)
+        noted = asked(store, "SELECT count(*) FROM onceward_blocks")
+        store.put(settled(held, replay=SECOND, forget=SECOND), held.version)
+        clock.now += SECOND
+
+        assert noted == 9
+        assert store.purge(10) == PurgeResult(1, 0)
+        assert store.purge(10) == PurgeResult(0, 0)
+
+    @pytest.mark.fault("a-number-given-again-is-in-an-old-block")
+    def test_rows_that_get_old_numbers_are_found(self, store: SqliteStore, clock: Clock) -> None:
+        """
+        The greatest numbers are deleted, and SQLite gives them again.
+        """
+        fill(store, 9 * BLOCK, replay=1000 * HOUR, forget=1000 * HOUR)
+        store.purge(10)
+        store.erase([key(number) for number in range(3 * BLOCK + 10, 9 * BLOCK)])
+        fill(store, 2 * BLOCK, first=1_000_000, forget=SECOND)
+        clock.now += SECOND
+
+        assert store.purge(1000) == PurgeResult(2 * BLOCK, 0)
+
+    @pytest.mark.fault("a-purge-ends-before-everything-is-seen")
+    @pytest.mark.parametrize("awaits", [False, True])
+    def test_one_purge_sees_all_that_was_never_seen(self, tmp_path: Path, clock: Clock, awaits: bool) -> None:
+        """
+        Nobody has purged for forty blocks, and what is due is in the last of them.
+        """
+        store = SqliteStore(tmp_path / "a.db", synchronous="normal", environment=clock)
+        fill(store, 40 * BLOCK)
+        fill(store, 5, first=1_000_000, forget=SECOND)
+        clock.now += SECOND
+        if awaits:
+
+            async def purge() -> PurgeResult:
+                other = AsyncSqliteStore(tmp_path / "a.db", environment=clock)
+                try:
+                    return await other.purge(100)
+                finally:
+                    await other.close()
+
+            purged = asyncio.run(purge())
+        else:
+            purged = store.purge(100)
+
+        assert purged == PurgeResult(5, 0)
+        assert asked(store, "SELECT count(*) FROM onceward_blocks") >= 40 - purging.BLOCKS_WAITING_MAX
+        store.close()
+
+    def test_numbers_stay_when_the_file_is_vacuumed(self, store: SqliteStore, clock: Clock) -> None:
+        """
+        VACUUM numbers rows anew where their number is no column.
+        """
+        fill(store, 10 * BLOCK, replay=2 * SECOND, forget=2 * SECOND)
+        store.erase([key(number) for number in range(3 * BLOCK)])
+        store.purge(10)
+        writer = store._database.connections.writer
+        assert writer is not None
+        writer.execute("VACUUM")
+        clock.now += 2 * SECOND
+
+        assert store.purge(10_000) == PurgeResult(7 * BLOCK, 0)
+
+
+class PurgeMachine(RuleBasedStateMachine):
+    """Whatever is written, kept for however long, and deleted by whomever: what is due is found."""
+
+    folder: Path
+    _files = 0
+
+    @initialize()
+    def open(self) -> None:
+        """A new file."""
+        type(self)._files += 1
+        self.clock = Clock()
+        path = self.folder / f"{self._files}.db"
+        self.store = SqliteStore(path, synchronous="normal", environment=self.clock)
+        self.last = 0
+        self.held: list[Record] = []
+
+    @rule(count=st.integers(1, 3 * BLOCK), seconds=st.integers(1, 50), kept=st.booleans())
+    def settle(self, count: int, seconds: int, kept: bool) -> None:
+        """New records."""
+        end = None if kept else 2 * seconds * SECOND
+        fill(self.store, count, first=self.last, replay=seconds * SECOND, forget=end)
+        self.last += count
+
+    @rule(count=st.integers(1, 3))
+    def claim(self, count: int) -> None:
+        """Records that stay in flight for a while."""
+        for _ in range(count):
+            record = self.store.put(claimed(key(self.last)), None).record
+            assert record is not None
+            self.held.append(record)
+            self.last += 1
+
+    @rule(seconds=st.integers(0, 20))
+    def end(self, seconds: int) -> None:
+        """Records of before end."""
+        for held in self.held:
+            self.store.put(settled(held, replay=seconds * SECOND, forget=seconds * SECOND), held.version)
+        self.held = []
+
+    @rule(share=st.floats(0, 1), some=st.integers(1, 2 * BLOCK))
+    def erase(self, share: float, some: int) -> None:
+        """Records are gone, also the youngest."""
+        first = int(share * self.last)
+        self.store.erase([key(number) for number in range(first, min(first + some, self.last + 1))])
+
+    @rule(limit=st.integers(1, 300))
+    def purge(self, limit: int) -> None:
+        """A purge that may come to its limit."""
+        purged = self.store.purge(limit)
+        assert sum(purged) <= limit
+        if sum(purged) < limit:
+            assert asked(self.store, f"SELECT count(*) FROM onceward_records WHERE due <= {self.clock.now}") == 0
+
+    @rule(seconds=st.integers(1, 30))
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        self.clock.now += seconds * SECOND
+
+    @invariant()
+    def blocks_are_true(self) -> None:
+        """No row is due before its block, and none is in a block that is not there."""
+        if hasattr(self, "store"):
+            assert (asked(self.store, LATE), asked(self.store, LOST)) == (0, 0)
+
+    def teardown(self) -> None:
+        """A purge without a limit leaves nothing that is due; and the file is sound."""
+        if hasattr(self, "store"):
+            self.store.purge(1_000_000)
+            assert asked(self.store, f"SELECT count(*) FROM onceward_records WHERE due <= {self.clock.now}") == 0
+            assert asked(self.store, "PRAGMA integrity_check") == "ok"
+            self.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "a-block-is-forgotten",
+    "the-youngest-rows-are-not-looked-through",
+    "a-number-given-again-is-in-an-old-block",
+    "a-row-that-is-due-earlier-is-found-later",
+)
+def test_whatever_is_written_what_is_due_is_found(tmp_path: Path) -> None:
+    """
+    A machine that writes, erases, waits and purges as chance will have it.
+    """
+    machine = type("Machine", (PurgeMachine,), {"folder": tmp_path})
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=20))
+
+
+class steps_of:  # noqa: N801 - a context manager
+    """Counts hundreds of instructions of SQLite's machine."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        writer = store._database.connections.writer
+        assert writer is not None
+        self._connection: sqlite3.Connection = writer.connection
+        self._count = [0]
+
+    def __enter__(self) -> list[int]:
+        def tick() -> int:
+            self._count[0] += 1
+            return 0
+
+        self._connection.set_progress_handler(tick, 100)
+        return self._count
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.set_progress_handler(None, 0)
