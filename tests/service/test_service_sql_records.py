@@ -273,7 +273,7 @@ def test_a_file_of_an_older_version_is_listed_and_left_as_it_is(tmp_path: Path) 
     except StoreUnavailable:
         by_id, by_age = [], []
 
-    assert [number for number, _ in migrations(1)] == [2, 3], "new columns: let `_show_as_latest` show them, too"
+    assert [number for number, _ in migrations(1)] == [2, 4], "new columns: let `_show_as_latest` show them, too"
     assert sorted(one.record.key for one in by_id) == ["live:k0", "live:k1", "live:k2"]
     assert {one.record.id for one in by_age} == {one.record.id for one in by_id}
     assert reader.load([name], lambda _: by_id[0].record.id)[0].record.holder is None

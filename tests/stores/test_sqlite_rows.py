@@ -90,13 +90,12 @@ class TestRows:
 
     def test_a_row_has_a_place_for_each_field_of_a_record(self, store: SqliteStore) -> None:
         """
-        Columns stand in the order of the fields, with the instants where the durations are; then the row's own number.
+        Columns stand in the order of the fields, with the instants where the durations are.
         """
         connection = store._database.connections.writer.connection
         columns = [row[1] for row in connection.execute("PRAGMA table_info(onceward_records)")]
         instants = {"lease_until": "lease_left", "replay_until": "replay_left", "forget_at": "forget_left"}
 
-        assert columns.pop() == "arrival"
         assert [field for field in Record._fields if field != "age"] == [instants.get(name, name) for name in columns]
 
     def test_durations_are_measured_on_the_clock_of_the_store(self, store: SqliteStore, clock: Clock) -> None:

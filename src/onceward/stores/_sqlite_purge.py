@@ -1,13 +1,13 @@
 """
 Purging a SQLite store: how rows that are due are found, deleted and shrunk.
 
-Since schema 4 no index says when a row is due, because every settle would write a page of it. Rows are numbered in the
-order in which they came (`arrival`), and for each block of 128 a row of `onceward_blocks` has the time at which the
-first of them is due. So a purge reads the blocks that are due, and the youngest rows, which are in no block yet: it
-puts them there once there are enough of them, or when it writes anyway. Two triggers keep this true whoever writes:
-a block is never later than one of its rows, and a number that is given again is in no block.
+Since schema 4 no index says when a row is due, because every settle would write a page of it. SQLite numbers rows in
+the order in which they came (`rowid`), and for each block of 128 numbers a row of `onceward_blocks` has the time at
+which the first of its rows is due. So a purge reads the blocks that are due, and the youngest rows, which are in no
+block yet: it notes their blocks once there are enough of them, or when it writes anyway. Two triggers keep this true
+whoever writes: a block is never due later than one of its rows, and a number that is given again is in no block.
 
-Files of an older schema have an index (`onceward_due`), and `store migrate` brings them up to date.
+Files of an older schema have an index (`onceward_due`), until `store migrate` brings them up to date.
 """
 
 from __future__ import annotations
@@ -26,31 +26,33 @@ BLOCKS_NOTED_MAX = 16
 
 _NEVER = 2**63 - 1
 _BLOCKS = "SELECT value >= 4 FROM onceward_meta WHERE name = 'schema_version'"
-_FIRST = (
-    "SELECT arrival / 128 FROM onceward_records "
-    "WHERE arrival >= 128 * (SELECT ifnull(max(block) + 1, 0) FROM onceward_blocks) ORDER BY arrival LIMIT 1"
-)
-_LAST = "SELECT ifnull(max(arrival), 0) / 128 FROM onceward_records"
-_NOTE = f"""
-INSERT INTO onceward_blocks (block, due) SELECT arrival / 128, ifnull(min(due), {_NEVER}) FROM onceward_records
-WHERE arrival >= 128 * ? AND arrival < 128 * ? GROUP BY arrival / 128"""  # noqa: S608 - a number
-DUE_BLOCK = "SELECT block FROM onceward_blocks WHERE due <= ? ORDER BY due LIMIT 1"
-DUE_WITHIN = """
-SELECT id, ifnull(forget_at <= ?, 0), fence FROM onceward_records
-WHERE arrival >= 128 * ? AND arrival < 128 * ? AND due <= ? ORDER BY arrival LIMIT ?"""
-_LEFT = "SELECT count(*), min(due) FROM onceward_records WHERE arrival >= 128 * ? AND arrival < 128 * ?"
-_SET_BLOCK = "UPDATE onceward_blocks SET due = ? WHERE block = ?"
-_DROP_BLOCK = "DELETE FROM onceward_blocks WHERE block = ?"
-
 # Spelled as in the index of older files, or SQLite would not use it.
 _DUE = (
     "min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), "
     "coalesce(forget_at, 9223372036854775807))"
 )
+_ENDED = "state IN ('settled', 'released')"
 DUE_BY_INDEX = f"""
 SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
-WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND state IN ('settled', 'released')
+WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND {_ENDED}
 ORDER BY {_DUE} LIMIT ?"""  # noqa: S608 - constants
+
+_WITHIN = "rowid >= 128 * ? AND rowid < 128 * ?"
+_LAST = "SELECT (ifnull(max(rowid), 0) + 1) / 128 FROM onceward_records"
+_LAST_NOTED = "SELECT ifnull(max(block), -1) FROM onceward_blocks"
+_FIRST_SINCE = "SELECT rowid / 128 FROM onceward_records WHERE rowid >= 128 * ? ORDER BY rowid LIMIT 1"
+_NOTE = f"""
+INSERT INTO onceward_blocks (block, due)
+SELECT rowid / 128, ifnull(min({_DUE}) FILTER (WHERE {_ENDED}), {_NEVER}) FROM onceward_records
+WHERE {_WITHIN} GROUP BY rowid / 128"""  # noqa: S608 - constants
+DUE_BLOCK = "SELECT block FROM onceward_blocks WHERE due <= ? ORDER BY due LIMIT 1"
+DUE_WITHIN = f"""
+SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
+WHERE {_WITHIN} AND {_DUE} <= ? AND {_ENDED} ORDER BY rowid LIMIT ?"""  # noqa: S608 - constants
+_LEFT = f"SELECT count(*), min({_DUE}) FILTER (WHERE {_ENDED}) FROM onceward_records WHERE {_WITHIN}"  # noqa: S608
+_SET_BLOCK = "UPDATE onceward_blocks SET due = ? WHERE block = ?"
+_DROP_BLOCK = "DELETE FROM onceward_blocks WHERE block = ?"
+_DROP_BLOCKS = "DELETE FROM onceward_blocks"
 
 FORGET = "DELETE FROM onceward_records WHERE id = ?"
 RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"
@@ -100,7 +102,8 @@ def is_wanted(cursor: sqlite3.Cursor, now: int) -> bool:
     if cursor.execute(DUE_BLOCK, (now,)).fetchone() is not None:
         return True
     first, last = _unnoted(cursor)
-    return last - first >= BLOCKS_WAITING_MAX or bool(_due_within(cursor, first, 1, now, blocks=last + 1 - first))
+    waiting = last - first
+    return not 0 <= waiting < BLOCKS_WAITING_MAX or bool(_due_within(cursor, first, 1, now, blocks=waiting + 1))
 
 
 def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> Purged:
@@ -112,10 +115,7 @@ def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> Purge
     if not _has_blocks(cursor):
         due = cursor.execute(DUE_BY_INDEX, (now, now, limit)).fetchall()
         return Purged(*_carry_out(cursor, due, version), len(due) < limit)
-    first, last = _unnoted(cursor)
-    noted = min(last, first + BLOCKS_NOTED_MAX)
-    if first < noted:
-        cursor.execute(_NOTE, (first, noted))
+    tail, is_all = _note_blocks(cursor)
     forgotten = shrunk = 0
     # At most `limit` blocks: in some, nothing is due after all, because their rows are kept for longer now.
     for _ in range(limit):
@@ -129,9 +129,8 @@ def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> Purge
             return Purged(forgotten, shrunk, False)
     else:
         return Purged(forgotten, shrunk, False)
-    due = _due_within(cursor, noted, limit - forgotten - shrunk, now)
-    gone, less = _carry_out(cursor, due, version)
-    return Purged(forgotten + gone, shrunk + less, noted == last and forgotten + gone + shrunk + less < limit)
+    gone, less = _carry_out(cursor, _due_within(cursor, tail, limit - forgotten - shrunk, now), version)
+    return Purged(forgotten + gone, shrunk + less, is_all and forgotten + gone + shrunk + less < limit)
 
 
 def _has_blocks(cursor: sqlite3.Cursor) -> bool:
@@ -140,10 +139,28 @@ def _has_blocks(cursor: sqlite3.Cursor) -> bool:
 
 
 def _unnoted(cursor: sqlite3.Cursor) -> tuple[int, int]:
-    """The first block of rows that is not noted, and the last, to which rows are still added."""
+    """
+    The first block with rows that is not noted, and the one that the next row comes to.
+
+    The first is never after the other, unless rows have been numbered anew.
+    """
     last: int = cursor.execute(_LAST).fetchone()[0]
-    first = cursor.execute(_FIRST).fetchone()
-    return (last if first is None else first[0]), last
+    since: int = cursor.execute(_LAST_NOTED).fetchone()[0] + 1
+    found = cursor.execute(_FIRST_SINCE, (since,)).fetchone()
+    return (found[0] if found is not None else max(since, last)), last
+
+
+def _note_blocks(cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    """Note blocks that are full, but not too many at once; the block after them, and whether it is the last."""
+    first, last = _unnoted(cursor)
+    if first > last:
+        # SQLite's documentation allows VACUUM to do that. It does not where a table has an index, as ours has.
+        cursor.execute(_DROP_BLOCKS)
+        first, last = _unnoted(cursor)
+    noted = min(last, first + BLOCKS_NOTED_MAX)
+    if first < noted:
+        cursor.execute(_NOTE, (first, noted))
+    return noted, noted == last
 
 
 def _due_within(cursor: sqlite3.Cursor, block: int, limit: int, now: int, *, blocks: int = 1) -> list[_Due]:

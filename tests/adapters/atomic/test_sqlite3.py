@@ -4,6 +4,7 @@ Atomic mode on the caller's own sqlite3 connection: record and rows commit toget
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -577,15 +578,18 @@ def test_claim_last_is_for_atomic_mode_only(gate: Coloured) -> None:
 @pytest.mark.requirement("B13")
 def test_no_trigger_or_default_makes_keys(gate: Coloured, path: Path) -> None:
     """
-    Keys are made by the application: the store's schema has no trigger, and no default on an identity column.
+    Keys are made by the application: no trigger of the store's schema writes a record, and no identity column has a
+    default.
     """
     connection = sqlite3.connect(path)
-    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    triggers = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
     columns = connection.execute("PRAGMA table_info(onceward_records)").fetchall()
     defaults = {name: default for _, name, _, _, default, _ in columns if name in ("id", "scope", "key")}
     connection.close()
 
-    assert triggers == []
+    written = [re.findall(r"(?:INSERT INTO|UPDATE|DELETE FROM) (onceward_\w+)", body) for (body,) in triggers]
+    assert written == [["onceward_blocks"]] * len(triggers)
+    assert not [body for (body,) in triggers if "RAISE" in body or "REPLACE" in body]
     assert defaults == {"id": None, "scope": None, "key": None}
 
 

@@ -70,7 +70,6 @@ def rows_in(path: Path) -> dict[str, dict[str, Any]]:
         one["key"]: {
             column: {"hex": one[column].hex()} if isinstance(one[column], bytes) else one[column]
             for column in one.keys()  # noqa: SIM118 - a Row is not a mapping: iterating it gives values
-            if column not in {"arrival", "due"}  # Where a row is, and what follows from it: no part of the record.
         }
         for one in found
     }

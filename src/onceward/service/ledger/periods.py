@@ -17,7 +17,8 @@ _SPELLED = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])", re.ASCII)
 @lru_cache(maxsize=64)  # The entries of a batch are of one instant.
 def period_at(micros: int) -> str:
     """The period that an instant is in."""
-    return to_datetime(micros).strftime("%Y-%m")
+    at = to_datetime(micros)
+    return f"{at.year:04}-{at.month:02}"  # A tenth of the time that strftime takes.
 
 
 def period_after(period: str) -> str:

@@ -5,7 +5,7 @@
 PRAGMA legacy_alter_table = ON;
 
 CREATE TABLE onceward_records_4 (
-    id BLOB NOT NULL CONSTRAINT onceward_records_pkey UNIQUE,
+    id BLOB NOT NULL CONSTRAINT onceward_records_pkey PRIMARY KEY,
     kind TEXT NOT NULL,
     scope TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -27,15 +27,7 @@ CREATE TABLE onceward_records_4 (
     codec TEXT,
     result BLOB,
     error BLOB,
-    holder BLOB,
-    arrival INTEGER PRIMARY KEY,
-    -- When purge has to see to a row next: to shrink it while it has something to drop, then to delete it. NULL: never.
-    due INTEGER GENERATED ALWAYS AS (
-        CASE WHEN state IN ('settled', 'released') THEN min(
-            coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at),
-            coalesce(forget_at, 9223372036854775807)
-        ) END
-    ) VIRTUAL
+    holder BLOB
 ) STRICT;
 
 INSERT INTO onceward_records_4 (
@@ -53,8 +45,8 @@ ALTER TABLE onceward_records_4 RENAME TO onceward_records;
 
 CREATE INDEX onceward_family ON onceward_records (family) WHERE family IS NOT NULL;
 
--- Of every 128 rows in the order in which they came: when the first of them is due. An index of all rows would be one
--- more page in every settle; this is written once for 128 of them, by a purge. The youngest rows are not in it yet.
+-- Of every 128 rows, in the order in which they came (`rowid`): when the first of them is due. An index of all rows would
+-- be one more page in every settle; this is written once for 128 of them, by a purge. The youngest are not in it yet.
 CREATE TABLE onceward_blocks (
     block INTEGER PRIMARY KEY,
     due INTEGER NOT NULL
@@ -62,19 +54,18 @@ CREATE TABLE onceward_blocks (
 
 CREATE INDEX onceward_blocks_due ON onceward_blocks (due);
 
-INSERT INTO onceward_blocks (block, due)
-SELECT arrival / 128, ifnull(min(due), 9223372036854775807) FROM onceward_records
-WHERE arrival < (SELECT max(arrival) FROM onceward_records) / 128 * 128
-GROUP BY arrival / 128;
-
--- Whoever changes an older row, also by hand: no row is due before its block is.
-CREATE TRIGGER onceward_due_earlier AFTER UPDATE ON onceward_records WHEN new.due IS NOT NULL BEGIN
-    UPDATE onceward_blocks SET due = new.due WHERE block = new.arrival / 128 AND due > new.due;
+-- Whoever changes an older row, also by hand: no row is due before its block is. (It may be due later: a purge looks.)
+CREATE TRIGGER onceward_due_earlier AFTER UPDATE ON onceward_records
+WHEN new.replay_until IS NOT NULL OR new.forget_at IS NOT NULL BEGIN
+    UPDATE onceward_blocks
+    SET due = min(ifnull(new.replay_until, new.forget_at), ifnull(new.forget_at, new.replay_until))
+    WHERE block = new.rowid / 128
+    AND due > min(ifnull(new.replay_until, new.forget_at), ifnull(new.forget_at, new.replay_until));
 END;
 
 -- SQLite gives the next row the number after the greatest one: a block in which rows come again is not in here.
 CREATE TRIGGER onceward_numbers_again AFTER DELETE ON onceward_records BEGIN
-    DELETE FROM onceward_blocks WHERE block >= (SELECT ifnull(max(arrival), 0) + 1 FROM onceward_records) / 128;
+    DELETE FROM onceward_blocks WHERE block >= (SELECT ifnull(max(rowid), 0) + 1 FROM onceward_records) / 128;
 END;
 
 PRAGMA legacy_alter_table = OFF;
