@@ -284,7 +284,7 @@ class TestMigrating:
         assert found == (42,)
 
 
-@pytest.mark.fault("schema-4-is-in-the-order-of-ids", "schema-4-has-an-index-of-what-is-due")
+@pytest.mark.fault("schema-4-has-an-index-of-what-is-due")
 def test_an_operation_writes_fewer_pages_than_before(tmp_path: Path) -> None:
     """
     Pages in the log, which is what the disk gets: one less of four for claims that follow each other, and of fifty at
