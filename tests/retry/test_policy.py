@@ -25,7 +25,7 @@ from onceward import (
     deadline,
     stop_of,
 )
-from onceward._core.classifier import DEFAULT
+from onceward._core.classifier import DEFAULT, Classifier
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.errors import RateLimitError
 from onceward.retry import Attempt, Breaker, Budget, GivenUp, Stop, StopReason
@@ -539,6 +539,35 @@ class TestWhatIsRaised:
         stop = stop_of(raised.value)
         assert stop is not None
         assert (script.calls, stop.reason, stop.verdict.certainty) == (1, StopReason.NEVER, Certainty.UNKNOWN)
+
+    @pytest.mark.fault("a-classifiers-own-judge-is-passed-over")
+    def test_a_classifier_with_a_judge_of_its_own_is_asked(self, call: Any, still: Sleepless) -> None:
+        """
+        A subclass may say something else, and what it says counts. It is told the time as a date.
+        """
+        asked: list[datetime | None] = []
+
+        class Stern(Classifier):
+            def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
+                asked.append(now)
+                return super().judge(problem, now=now)._replace(action=Action.NEVER)
+
+        script = Script(REFUSED)
+        with pytest.raises(REFUSED):
+            call(Retry(classifier=Stern(), environment=still), script)
+        assert script.calls == 1
+        assert asked == [datetime.fromtimestamp(still.wall_us() / 1e6, UTC)]
+
+    @pytest.mark.fault("a-wait-until-a-date-is-not-read")
+    def test_a_server_may_ask_to_be_left_alone_until_a_date(self, call: Any, still: Sleepless) -> None:
+        """
+        The wait goes by the policy's own clock: as long as it is until then, and the back-off.
+        """
+        until = datetime.fromtimestamp(still.wall_us() // 1_000_000 + 7, UTC)
+        busy = Failed(429, Retry_After=until.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+
+        assert call(Retry(environment=still), Script(busy, 1)) == 1
+        assert 6 <= still.slept[0] <= 7.1
 
     def test_answers_can_count_as_failures(self, call: Any, still: Sleepless) -> None:
         """

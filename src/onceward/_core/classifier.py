@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -78,6 +78,10 @@ class Classifier:
         """
         return self._judge(problem, now, 0)
 
+    def judge_at(self, problem: Any, wall_us: int) -> Verdict:
+        """`judge`, with the time as microseconds since 1970: it becomes a date only if a response has to be read."""
+        return self._judge(problem, wall_us, 0)
+
     def extended(self, taught: Mapping[type, Lesson]) -> Classifier:
         """This one, and besides what errors of these types mean. The most specific type wins, then the latest word."""
         return Classifier({**self._taught, **_checked(taught)}, retry_500=self._retry_500)
@@ -91,7 +95,7 @@ class Classifier:
         """
         return self.judge(problem).retryable(keyed=keyed)
 
-    def _judge(self, problem: Any, now: datetime | None, depth: int) -> Verdict:
+    def _judge(self, problem: Any, now: datetime | int | None, depth: int) -> Verdict:
         if depth > DEPTH_MAX:
             return UNKNOWN
         kind = type(problem)  # Not `isinstance`: that asks the problem for its class, and may be answered anything.
@@ -109,16 +113,19 @@ class Classifier:
             found = found._replace(certainty=Certainty.UNKNOWN)
         return found if found.code is not None else Verdict(*found[:4], kind.__name__)
 
-    def _look_up(self, rules: tuple[Rule, ...], problem: Any, now: datetime | None, depth: int) -> Verdict:
+    def _look_up(self, rules: tuple[Rule, ...], problem: Any, now: datetime | int | None, depth: int) -> Verdict:
         """By type; else by status; else nothing is known."""
         for rule in rules:
             found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
             if found is not None:
                 return found
         answer = response_info_of(problem)
-        return UNKNOWN if answer is None else verdict_by_status(answer, retry_500=self._retry_500, now=now)
+        if answer is None:
+            return UNKNOWN
+        date = now if now is None or isinstance(now, datetime) else date_of(now)
+        return verdict_by_status(answer, retry_500=self._retry_500, now=date)
 
-    def _follow(self, rule: Any, problem: BaseException, now: datetime | None, depth: int) -> Verdict | None:
+    def _follow(self, rule: Any, problem: BaseException, now: datetime | int | None, depth: int) -> Verdict | None:
         try:
             verdict: Verdict | None = rule(problem, lambda inner: self._judge(inner, now, depth + 1))
         except Exception:
@@ -138,6 +145,11 @@ class Classifier:
     def __repr__(self) -> str:
         said = [one.__name__ for one in self._taught] + ([] if self._retry_500 else ["retry_500=False"])
         return f"Classifier({', '.join(said)})"
+
+
+def date_of(wall_us: int) -> datetime:
+    """Microseconds since 1970 as a date."""
+    return datetime.fromtimestamp(wall_us / 1e6, UTC)
 
 
 def _named(rule: Rule, kind: type) -> Rule:

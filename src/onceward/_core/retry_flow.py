@@ -18,12 +18,13 @@ Doubt is sticky: once an attempt may have had its effect, the final verdict says
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from onceward._core.attempt_history import TRIES_KEPT, AttemptSummary, summarize_attempt
 from onceward._core.backoff import Backoff, wait_after_server
 from onceward._core.circuit import BreakerRefusal, is_failure
+from onceward._core.classifier import Classifier, date_of
 from onceward._core.display_text import format_seconds
 from onceward._core.errors import BudgetExhausted, CircuitOpen, DeadlineExceeded, OncewardError, OutcomeUnknown
 from onceward._core.flow import (
@@ -200,9 +201,8 @@ def run_retries(
         verdict = call.judge(ended, wall_us)
         if terms.has_dead_letters:
             call.note(attempt_began, now, wall_us)
-        failure = is_failure(verdict)
         if ticket is not None or terms.has_budget:
-            yield ReportAttempt(ticket, "failed" if failure else "ended", call.number == 1, call.paid)
+            yield ReportAttempt(ticket, "failed" if is_failure(verdict) else "ended", call.number == 1, call.paid)
         if verdict.kind is _AUTH and facts.owner:
             yield CallHook("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
         reason = _final_stop_reason(call)
@@ -277,7 +277,9 @@ _NOT_CALLED = Verdict(Certainty.NOT_SENT, Kind.OTHER, Action.NEVER)
 def verdict_on(judge: SupportsJudge, problem: Any, wall_us: int) -> Verdict:
     """The verdict on a problem; if the judge itself fails: nobody knows, and nobody tries again."""
     try:
-        verdict = judge.judge(problem, now=datetime.fromtimestamp(wall_us / 1e6, UTC))
+        if type(judge) is Classifier:  # Not a subclass, which may have a `judge` of its own.
+            return judge.judge_at(problem, wall_us)
+        verdict = judge.judge(problem, now=date_of(wall_us))
     except Exception:
         return JUDGE_FAILED
     return verdict if isinstance(verdict, Verdict) else JUDGE_FAILED
@@ -290,9 +292,10 @@ def _final_stop_reason(call: _RetriedCall) -> StopReason | None:
         return _nothing_to_gain(verdict)
     if not facts.owner:
         return StopReason.ATTEMPTS
-    asks_again = facts.declared and isinstance(call.problem, OncewardError)
-    if verdict.certainty is _UNKNOWN and not facts.secured and not asks_again:
-        return StopReason.NO_KEY
+    if verdict.certainty is _UNKNOWN and not facts.secured:
+        asks_again = facts.declared and isinstance(call.problem, OncewardError)
+        if not asks_again:
+            return StopReason.NO_KEY
     if not facts.replayable:
         return StopReason.NOT_REPLAYABLE
     return StopReason.ATTEMPTS if call.number >= terms.attempts else None

@@ -42,8 +42,14 @@ def follows_another_request(problem: Any, *, kind_tells: bool = True) -> bool:
     """
     Whether it is known that the request was not the first. `kind_tells` is what `can_show_history` says of its type.
     """
-    held = None if kind_tells else read_attribute(problem, "__dict__")
-    if (type(held) is not dict or not _WITNESSES.isdisjoint(held)) and _says_so(problem):
+    held = None
+    if not kind_tells:
+        try:
+            held = problem.__dict__
+        except Exception:
+            held = None
+    # Most errors carry nothing: an empty dictionary needs no further look.
+    if (type(held) is not dict or (held and not _WITNESSES.isdisjoint(held))) and _says_so(problem):
         return True
     for frame in frames_passed(problem, _PLACES):
         if frame.f_code.co_name in _FOLLOWING or frame.f_locals.get("history"):

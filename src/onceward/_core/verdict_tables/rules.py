@@ -53,7 +53,10 @@ Places: TypeAlias = Mapping[str, tuple[str, ...]]
 def frames_passed(error: BaseException, places: Places) -> list[Any]:
     """The frames of these functions that an error passed through, from the outside in."""
     found: list[Any] = []
-    trace = read_attribute(error, "__traceback__") if issubclass(type(error), BaseException) else None
+    try:
+        trace: Any = error.__traceback__ if issubclass(type(error), BaseException) else None
+    except Exception:
+        return found
     while trace is not None:
         frame = trace.tb_frame
         modules = places.get(frame.f_code.co_name)
