@@ -17,6 +17,9 @@ from onceward._core.record import Write
 
 T = TypeVar("T")
 
+new_tuple = tuple.__new__
+"""Makes a `NamedTuple` from its fields' values without a call of Python code: for effects of every retry."""
+
 
 class Put(NamedTuple):
     """Store, returns `PutResult`: put this record in the place of one with that version (None: where there is none)."""

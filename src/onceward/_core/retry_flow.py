@@ -42,6 +42,7 @@ from onceward._core.flow import (
     Sleep,
     Try,
     Withdraw,
+    new_tuple,
 )
 from onceward._core.operation import Found, NotFound
 from onceward._core.stops import GIVEN_UP, Stop, StopReason, attach_stop, time_after
@@ -220,7 +221,7 @@ def run_retries(
             if stop is not None:
                 return (yield from _end(call, stop, ended))
         try:
-            now = yield Sleep(wait)
+            now = yield new_tuple(Sleep, (wait,))
         except BaseException:
             yield from _refund_retry(call)
             raise
@@ -242,7 +243,7 @@ def run_retries(
             return (yield from _end(call, call.stop(_own_or_callers(facts), now, wall_us), ended))
         call.number += 1
         attempt_began = now
-        ended = yield Try(call.number, terms.timeout if terms.timeout < left else left, ticket)
+        ended = yield new_tuple(Try, (call.number, terms.timeout if terms.timeout < left else left, ticket))
         if isinstance(ended, Returned):
             if ticket is not None or terms.has_budget:
                 yield ReportAttempt(ticket, "succeeded", False, call.paid)

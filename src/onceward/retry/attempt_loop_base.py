@@ -16,7 +16,7 @@ from onceward._core.flow import AttemptResult, Flow, Raised, Returned, Try
 from onceward._core.retry_flow import Attempt
 from onceward.retry.call_context import CURRENT, CallContext
 from onceward.retry.function_shape import FunctionShape
-from onceward.retry.retry_runner_base import FunctionCall, RetryRunnerBase
+from onceward.retry.retry_runner_base import RetryRunnerBase
 from onceward.runtime.flow_driver import rest_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class AttemptLoopBase:
         outer = CURRENT.get()
         if outer is not None:
             policy._go_under(outer, self.frame, loop_body)
-        self.work = work = kind(policy, self.frame, began, FunctionCall(loop_body, _SHAPE, (), {}, policy.key), None)
+        self.work = work = kind(policy, self.frame, began, (loop_body, _SHAPE, (), {}, policy.key), None)
         return work
 
     def _is_late(self) -> bool:

@@ -10,14 +10,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from onceward._core.circuit import BreakerRefusal, CircuitState
 from onceward._core.errors import CircuitOpen, ConfigurationError
-from onceward._core.flow import AttemptResult, Raised, ReturnedFailure
+from onceward._core.flow import AttemptResult, Raised, ReturnedFailure, new_tuple
 from onceward._core.stops import StopReason
 from onceward.gate.function_inspection import function_name
 from onceward.retry.call_context import CURRENT, CallContext
 from onceward.retry.function_shape import FunctionShape, shape_of, stream_error
 from onceward.retry.policy_base import RetryBase, stop_of
 from onceward.retry.retry_runner import RetryRunner
-from onceward.retry.retry_runner_base import FunctionCall
 
 CLOSED = CircuitState.CLOSED
 
@@ -52,20 +51,20 @@ class RetryMixin(RetryBase):
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
+            work = RetryRunner(self, frame, began, (fn, shape, args, kwargs, key), None)
             return self._value(work.refuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else breaker.first()
             if isinstance(ticket, BreakerRefusal):
-                work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
+                work = RetryRunner(self, frame, began, (fn, shape, args, kwargs, key), None)
                 return self._value(work.refuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
             try:
                 value = fn(*args, **(self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs))
             except Exception as error:
-                ended: AttemptResult = Raised(error)
+                ended: AttemptResult = new_tuple(Raised, (error,))
             except BaseException as struck:
                 if breaker is not None:
                     breaker.interrupted(ticket, struck)
@@ -80,7 +79,7 @@ class RetryMixin(RetryBase):
                         self._alerts.discard(self.credential)
                     return value
                 ended = ReturnedFailure(value)
-            work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), ticket)
+            work = RetryRunner(self, frame, began, (fn, shape, args, kwargs, key), ticket)
             try:
                 return self._value(work.persist(ended))
             finally:

@@ -11,14 +11,14 @@ from typing import Any, ParamSpec, TypeVar
 from onceward._core.circuit import BreakerRefusal, CircuitState
 from onceward._core.colour import AWAITS
 from onceward._core.errors import CircuitOpen, ConfigurationError
-from onceward._core.flow import AttemptResult, Raised, ReturnedFailure
+from onceward._core.flow import AttemptResult, Raised, ReturnedFailure, new_tuple
 from onceward._core.stops import StopReason
 from onceward.gate.function_inspection import function_name
 from onceward.retry.call_context import CURRENT, CallContext
 from onceward.retry.function_shape import FunctionShape, maybe_await, shape_of, stream_error
 from onceward.retry.policy_base import RetryBase, stop_of
 from onceward.retry.retry_runner_async import AsyncRetryRunner
-from onceward.retry.retry_runner_base import FunctionCall, await_within
+from onceward.retry.retry_runner_base import await_within
 
 CLOSED = CircuitState.CLOSED
 
@@ -58,13 +58,13 @@ class AsyncRetryMixin(RetryBase):
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            work = AsyncRetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
+            work = AsyncRetryRunner(self, frame, began, (fn, shape, args, kwargs, key), None)
             return await self._avalue(await work.refuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else await breaker.afirst()
             if isinstance(ticket, BreakerRefusal):
-                work = AsyncRetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
+                work = AsyncRetryRunner(self, frame, began, (fn, shape, args, kwargs, key), None)
                 return await self._avalue(await work.refuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
@@ -76,7 +76,7 @@ class AsyncRetryMixin(RetryBase):
                 else:
                     value = fn(*args, **(self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs))
             except Exception as error:
-                ended: AttemptResult = Raised(error)
+                ended: AttemptResult = new_tuple(Raised, (error,))
             except BaseException as struck:
                 if breaker is not None:
                     await breaker.ainterrupted(ticket, struck)
@@ -91,7 +91,7 @@ class AsyncRetryMixin(RetryBase):
                         self._alerts.discard(self.credential)
                     return value
                 ended = ReturnedFailure(value)
-            work = AsyncRetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), ticket)
+            work = AsyncRetryRunner(self, frame, began, (fn, shape, args, kwargs, key), ticket)
             try:
                 return await self._avalue(await work.persist(ended))
             finally:

@@ -23,6 +23,7 @@ from onceward._core.flow import (
     Sleep,
     Try,
     Withdraw,
+    new_tuple,
 )
 from onceward._core.retry_flow import refuse_call
 from onceward.retry.retry_runner_base import (
@@ -100,12 +101,12 @@ class AsyncRetryRunner(RetryRunnerBase):
             else:
                 value = self.fn(*self.args, **kwargs)
         except Exception as error:
-            return Raised(error)
+            return new_tuple(Raised, (error,))
         except BaseException as struck:
             if effect.ticket is not None and self.policy.breaker is not None:
                 await self.policy.breaker.ainterrupted(effect.ticket, struck)
             raise
-        return Returned(value) if self.policy.failed is None else self._judged(value)
+        return new_tuple(Returned, (value,)) if self.policy.failed is None else self._judged(value)
 
     async def _hook_called(self, effect: CallHook) -> None:
         name, result = f"on_{effect.hook}", self._call_hook(effect)

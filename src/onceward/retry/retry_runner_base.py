@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from inspect import isawaitable, iscoroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import EventType
@@ -43,14 +43,8 @@ HOOK_SECONDS = 5.0
 """How long an awaited hook may take before the call goes on without it."""
 
 
-class FunctionCall(NamedTuple):
-    """A function and what it is called with, on every attempt."""
-
-    fn: Callable[..., Any]
-    shape: FunctionShape
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    key: str | None
+FunctionCall: TypeAlias = tuple[Callable[..., Any], FunctionShape, tuple[Any, ...], dict[str, Any], str | None]
+"""A function, its shape, its arguments by place and by name, and the key of the call: the same on every attempt."""
 
 
 class RetryRunnerBase:
@@ -84,10 +78,10 @@ class RetryRunnerBase:
         self.fn, self.shape, self.args, self.kwargs, self.key = call
         self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
         self.ticket: int | None = ticket if isinstance(ticket, int) else None
-        self.published = find_published(call.fn)
-        if call.key is None and self.published is not None:
+        self.published = published = find_published(self.fn)
+        if published is not None and self.key is None:
             with suppress(Exception):  # Arguments that have no key: the function has refused them, too.
-                self.key = self.published.key_of(*call.args, **call.kwargs)
+                self.key = published.key_of(*self.args, **self.kwargs)
 
     @property
     def name(self) -> str:
