@@ -38,6 +38,9 @@ class Environment:
     boottime = staticmethod(_boottime)
     """Seconds on a clock that never goes back, and also counts while the host is suspended."""
 
+    chance = staticmethod(random.random)  # The module's own dice are thrown anew after a fork.
+    """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
+
     random = staticmethod(os.urandom)
     """Unpredictable bytes, as many as are asked for."""
 
@@ -64,10 +67,6 @@ class Environment:
     def wall_us(self) -> int:
         """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""
         return time.time_ns() // 1000
-
-    def chance(self) -> float:
-        """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
-        return random.random()  # noqa: S311 - the module's own dice are thrown anew after a fork
 
     def lives(self, process: Process) -> bool | None:
         """Whether that process lives: True; False (it is proved dead); None (nobody can tell from here)."""

@@ -201,7 +201,7 @@ def rewind(flow: Flow[Any], answers: Iterable[Any]) -> None:
 
 def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
     """Drive a flow by blocking."""
-    return drive_steps(flow, _with_failpoints(perform) if failpoints.armed() else perform)
+    return drive_steps(flow, _with_failpoints(perform) if failpoints.ARMED else perform)
 
 
 async def arun(
@@ -217,7 +217,7 @@ async def arun(
     the next place that may be interrupted. So a claim that was stored is released, and not forgotten.
     """
     loop = running_loop()
-    if failpoints.armed():
+    if failpoints.ARMED:
         perform = _with_failpoints_async(perform)
     kept, work = kept or PendingCancellation(), None
     try:
