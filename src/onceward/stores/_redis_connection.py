@@ -21,7 +21,7 @@ from onceward.stores import _redis_hash_rows as hash_rows
 from onceward.stores import _redis_packed_rows as packed_rows
 from onceward.stores._redis_line import RedisLine, line_of
 from onceward.stores._redis_packer import Arg, pack_args
-from onceward.stores._redis_rows import RedisCommand
+from onceward.stores._redis_rows import RedisCommand, tag_of
 from onceward.stores._redis_schema import SCRIPTS as SCHEMA_SCRIPTS
 from onceward.stores._redis_url import DriverConnection, NotReplicated, RedisAddress, may_send_again, translate_error
 
@@ -65,7 +65,7 @@ class RedisConnection:
     def _exchange(self, commands: Sequence[RedisCommand], *, broken: bool = False) -> list[Any]:
         """The same, of any commands on any connection; `broken`: they have been sent, and the connection broke."""
         sent: list[Args] = [command.args for command in commands]
-        waits = self._replicas > 0 and any(command.writes for command in commands)
+        waits = self._replicas > 0 and any(command.version for command in commands)
         if waits:
             sent.append(self._wait())
         replies: list[Any] = []
@@ -95,12 +95,31 @@ class RedisConnection:
     def _confirmed(self, commands: Sequence[RedisCommand], replies: list[Any], on: Any) -> list[Any]:
         """The replies; where a put is not on as many replicas as it should be, an error in their place."""
         asked = self._replicas
-        if not isinstance(on, int) or on < asked:
-            error = NotReplicated(on if isinstance(on, int) else 0, asked)
-            for place, command in enumerate(commands):
-                if command.writes and isinstance(replies[place], list) and replies[place][0]:  # It landed.
-                    replies[place] = error
+        confirmed = on if isinstance(on, int) else 0
+        before: int | None = None
+        for place, command in enumerate(commands):
+            reply = replies[place]
+            if not command.version or not isinstance(reply, list):
+                continue
+            has = confirmed
+            if not reply[0]:
+                if not _is_own(reply[2], command.version):
+                    continue  # It wrote nothing, so nobody has to have it.
+                # Sent before, and there: maybe by another connection, for which this one's WAIT does not speak.
+                if confirmed >= asked and before is None:
+                    before = self._reached(command.shard)
+                has = confirmed if before is None else before
+            if has < asked:
+                replies[place] = NotReplicated(has, asked)
         return replies[: len(commands)]
+
+    def _reached(self, shard: int) -> int:
+        """How many replicas have everything that the server has by now: a write of our own, and a WAIT for it."""
+        if self._connection is None:
+            return 0  # Another connection may lead to another server.
+        mark = f"{tag_of(self.address.options.prefix, shard)}waited"
+        made, on = self._once([("SET", mark, "1", "PX", 1), self._wait()])
+        return on if made == b"OK" and isinstance(on, int) else 0
 
     def line(self) -> RedisLine | None:
         """The socket of the connection, made if need be; None if only redis-py can use it."""
@@ -213,3 +232,10 @@ class RedisConnection:
 
     def _refuse(self, why: str, cure: str) -> None:
         raise ConfigurationError(_REFUSED.format(name=self.address.name, why=why, cure=cure))
+
+
+def _is_own(row: Any, version: bytes) -> bool:
+    """Whether a put that did not land found what it writes, because it had landed before."""
+    if isinstance(row, bytes):
+        return packed_rows.version_of(row) == version
+    return isinstance(row, list) and hash_rows.version_of(row) == version

@@ -56,7 +56,7 @@ class HashRows:
 
     def put(self, write: Write, expect: bytes | None, marks: Sequence[bytes] = ()) -> tuple[RedisCommand, ...]:
         """A put; it does nothing if one of these marks is there."""
-        return (self._on(PUT, write.id, *_put_args(write, expect), beside=marks),)
+        return (self._on(PUT, write.id, *_put_args(write, expect), beside=marks, version=write.version),)
 
     def put_result(self, write: Write, replies: Sequence[Any]) -> PutResult:
         """What a put did, from the script's reply."""
@@ -135,12 +135,14 @@ class HashRows:
         """The key of one of a shard's indexes."""
         return tag_of(self.prefix, shard) + index
 
-    def _on(self, script: LuaScript, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> RedisCommand:
+    def _on(
+        self, script: LuaScript, id: bytes, *args: Arg, beside: Sequence[bytes] = (), version: bytes = b""
+    ) -> RedisCommand:
         """A script on one record, the indexes of its shard, and other records of the same shard."""
         shard = self.shard_of(id)
         tag = tag_of(self.prefix, shard)
         keys = (tag + id.hex(), *(tag + name for name in INDEXES), *(tag + other.hex() for other in beside))
-        return script_command(shard, script, keys, *args, writes=script is PUT)
+        return script_command(shard, script, keys, *args, version=version)
 
 
 def _put_args(write: Write, expect: bytes | None) -> list[Arg]:
@@ -172,6 +174,11 @@ def _put_args(write: Write, expect: bytes | None) -> list[Arg]:
     if write.holder is not None:
         args += (b"holder", write.holder)
     return args
+
+
+def version_of(row: Sequence[Any]) -> Any:
+    """The version in the fields of a hash."""
+    return row[_VERSION]
 
 
 def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:

@@ -163,6 +163,11 @@ def unpack_row(id: bytes, now: int, row: bytes) -> Record:
         ) from None
 
 
+def version_of(row: bytes) -> bytes:
+    """The version of a packed row; empty if it is not one."""
+    return row[2 : 2 + row[1]] if len(row) > 1 else b""
+
+
 def _unpack(id: bytes, now: int, row: bytes) -> Record:
     place = 2 + row[1]
     version = row[2:place]
@@ -301,7 +306,8 @@ class PackedRows:
         if marks or self.moving or len(id) != ID:
             keys = (shard.tag + id, *shard.keys, *(shard.tag + mark for mark in marks))
             expected = b"" if expect is None else b"%c%b" % (len(expect), expect)
-            put = script_command(number, PUT, keys, f"{self.shards} ", fence, head, tail, expected, writes=True)
+            args = (f"{self.shards} ", fence, head, tail, expected)
+            put = script_command(number, PUT, keys, *args, version=write.version)
             return (*self.settle_old([id, *marks]), put)
         # fmt: off
         if expect is None and write.state not in _ENDED:
@@ -315,7 +321,7 @@ class PackedRows:
                 len(expect), expect,
             )
         # fmt: on
-        return (new_tuple(RedisCommand, (number, packed, True)),)
+        return (new_tuple(RedisCommand, (number, packed, write.version)),)
 
     def put_result(self, write: Write, replies: Sequence[Any]) -> PutResult:
         """What a put did, from the script's reply."""
@@ -333,7 +339,7 @@ class PackedRows:
         number = ((id[0] << 8 | id[1]) * self.shards) >> 16
         shard = self._shards[number]
         args = b"%b%b\r\n" % (shard.peek_start, id) if len(id) == ID else ("GET", shard.tag + id)
-        return new_tuple(RedisCommand, (number, args, False)), RedisCommand(number, TIME)
+        return new_tuple(RedisCommand, (number, args, b"")), RedisCommand(number, TIME)
 
     def peek_result(self, id: bytes, replies: Sequence[Any]) -> PutResult | None:
         """What a peek found, as the result of a claim that did not land; None if there is no record."""

@@ -31,8 +31,8 @@ class RedisCommand(NamedTuple):
     shard: int
     args: tuple[Arg, ...] | bytes
     """The words, or the command as it is sent."""
-    writes: bool = False
-    """Whether it is a put, which may have to be confirmed by replicas."""
+    version: bytes = b""
+    """The version that a put writes, which may have to be confirmed by replicas; empty: it is no put."""
 
 
 class LuaScript(NamedTuple):
@@ -50,10 +50,10 @@ def load_script(*names: str) -> LuaScript:
 
 
 def script_command(
-    shard: int, script: LuaScript, keys: Sequence[Arg], *args: Arg, writes: bool = False
+    shard: int, script: LuaScript, keys: Sequence[Arg], *args: Arg, version: bytes = b""
 ) -> RedisCommand:
     """A command that runs a script."""
-    return RedisCommand(shard, ("EVALSHA", script.sha, len(keys), *keys, *args), writes)
+    return RedisCommand(shard, ("EVALSHA", script.sha, len(keys), *keys, *args), version)
 
 
 @cache

@@ -15,6 +15,7 @@ import pytest
 from redis_support import SCOPE, looking, opened
 
 from onceward import AsyncGate, ConfigurationError, Gate, OncewardError, StoreUnavailable
+from onceward._core.store_protocols import Selection
 from onceward.stores import _redis_upkeep, open_store
 from onceward.stores._redis_url import parse
 from onceward.stores.redis import AsyncRedisStore
@@ -296,6 +297,100 @@ class TestReplicas:
 
                 assert store.load(held.id).state == "settled"
                 assert store.put(row(SCOPE, "next"), None).landed
+
+    @pytest.mark.fault("a-settle-that-is-sent-again-is-taken-for-replicated")
+    @pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+    def test_a_result_is_not_given_while_its_settle_is_on_no_replica(self, colour: str) -> None:
+        """
+        The line to the replica is held while the function runs. The settle lands, its WAIT ends without the replica,
+        and the gate sends it again, which finds it there: that is not enough. When the line is back, the caller gets
+        the result, and it is on the replica.
+        """
+        retried: list[str] = []
+        ran: list[str] = []
+
+        def hear(event: Any) -> None:
+            retried.append(event.type.value)
+            if retried.count("store_retried") == 3:
+                link.let_go()
+
+        def work() -> str:
+            link.hold()
+            ran.append("k")
+            return "done"
+
+        def once(url: str) -> Any:
+            if colour == "blocking":
+                with Gate(url, scope=SCOPE, guarantee="repeatable", listeners=[hear]) as gate:
+                    return gate.run("k", work)
+
+            async def go() -> Any:
+                async with AsyncGate(url, scope=SCOPE, guarantee="repeatable", listeners=[hear]) as gate:
+                    return await gate.run("k", work)
+
+            return asyncio.run(go())
+
+        def told(url: str) -> Any:
+            for _ in range(PATIENCE):
+                try:
+                    return once(url)
+                except OncewardError:  # Its claim was not acknowledged within half a second.
+                    assert ran == []
+            return None
+
+        with started(*DURABLE) as primary, started(*DURABLE) as replica, Proxy(primary.port) as link:
+            follow(replica, link.port)
+            first = told(primary.url(prefix="shop", replicas=1, timeout=1))
+            primary.kill()
+            with looking(replica) as client:
+                client.replicaof("no", "one")
+            with opened(replica.url(prefix="shop")) as store:
+                found = [one.state for one in store.scan(b"", 10, Selection())]
+
+        assert (first, ran, found) == ("done", ["k"], ["settled"])
+        assert retried.count("store_retried") >= 3
+
+    @pytest.mark.fault("a-settle-that-is-sent-again-is-taken-for-replicated")
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_a_put_that_landed_before_waits_for_its_replicas_too(self, version: int) -> None:
+        """
+        Sent again, on the same connection and on others, or because its reply was lost: as long as no replica has it,
+        its outcome is not known. When one has it, the caller is told that it is there. Rows of both versions.
+        """
+        with (
+            started(*DURABLE) as primary,
+            started(*DURABLE) as replica,
+            Proxy(primary.port) as link,
+            Proxy(primary.port) as front,
+        ):
+            if version == 1:
+                primary.ask("SET", "{shop:0}:schema", "1")
+            follow(replica, link.port)
+            url = f"redis://127.0.0.1:{front.port}/0?prefix=shop&replicas=1"
+            with opened(f"{url}&timeout=60") as patient:
+                held = patient.put(row(SCOPE), None).record
+            write = settled(held)
+            link.hold()
+            with opened(f"{url}&timeout=1") as store:
+                assert store.load(held.id).version == held.version
+                assert store._server.rows.version == version
+                front.lose_answers(1)
+                for _ in range(2):
+                    with pytest.raises(StoreUnavailable, match="0 of the 1 replicas"):
+                        store.put(write, held.version)
+            with opened(f"{url}&timeout=1") as store, pytest.raises(StoreUnavailable, match="0 of the 1 replicas"):
+                store.put(write, held.version)
+            link.let_go()
+            with opened(f"{url}&timeout=60") as patient:
+                told = patient.put(write, held.version)
+            primary.kill()
+            with looking(replica) as client:
+                client.replicaof("no", "one")
+            with opened(replica.url(prefix="shop")) as store:
+                found = store.load(held.id)
+
+        assert (told.landed, told.record.version, told.record.state) == (False, write.version, "settled")
+        assert (found.version, found.state) == (write.version, "settled")
 
     def test_what_did_not_land_needs_no_replica(self) -> None:
         """
