@@ -63,7 +63,7 @@ class RedisOptions(NamedTuple):
     timeout_seconds: float = TIMEOUT_SECONDS
     cluster: bool = False
     replicas: int = 0
-    """How many replicas a put has to be on before it is acknowledged."""
+    """How many replicas a put has to be on before it is acknowledged. A failover may promote any replica."""
     sentinel_username: str | None = None
     sentinel_password: str | None = None
 

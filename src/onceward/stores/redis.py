@@ -12,6 +12,8 @@ Options:
 - `prefix=onceward`: what the names of all our keys begin with.
 - `timeout=5`: how many seconds a call waits for the server before it raises `StoreUnavailable`.
 - `cluster=1`: the server is a node of a Redis Cluster; the others are found through it.
+- `replicas=0`: how many replicas must have a put before it is acknowledged. A failover may promote any replica, so the
+  number of all of them, or 0.
 
 What a durable server can still lose, **acknowledged writes included**: with `appendfsync everysec`, about the last
 second when the machine (not just the server's process) goes down; with replicas, whatever the new primary had not been

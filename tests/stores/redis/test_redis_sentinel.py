@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from redis_support import SCOPE, looking, opened
 
-from onceward import AsyncGate, ConfigurationError, Gate, OncewardError, StoreUnavailable
+from onceward import AsyncGate, ConfigurationError, Gate, InFlight, OncewardError, StoreUnavailable
 from onceward._core.store_protocols import Selection
 from onceward.stores import _redis_upkeep, open_store
 from onceward.stores._redis_url import parse
@@ -46,13 +46,13 @@ class Watched(NamedTuple):
 class _Sentinel(RedisServer):
     """A Sentinel: the same program, which rewrites the file of its settings."""
 
-    def __init__(self, primary: RedisServer) -> None:
+    def __init__(self, primary: RedisServer, down_after_ms: int) -> None:
         folder = ending.folder("onceward-sentinel-")
         settings = folder / "sentinel.conf"
         super().__init__(folder, str(settings), "--sentinel")
         settings.write_text(
             f"sentinel monitor shop-records 127.0.0.1 {primary.port} 2\n"
-            "sentinel down-after-milliseconds shop-records 500\n"
+            f"sentinel down-after-milliseconds shop-records {down_after_ms}\n"
             "sentinel failover-timeout shop-records 3000\n"
         )
 
@@ -83,6 +83,11 @@ def follow(replica: RedisServer, port: int) -> None:
         wait_for(lambda: client.info("replication").get("master_link_status") == "up")
 
 
+def promoted_port(sentinel: RedisServer) -> int:
+    """The port of the primary that a Sentinel names."""
+    return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop-records").split()[4])
+
+
 def is_another_named(sentinel: RedisServer, than: RedisServer) -> bool:
     """Whether a Sentinel names another server as the primary."""
     named = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop-records")
@@ -90,7 +95,7 @@ def is_another_named(sentinel: RedisServer, than: RedisServer) -> bool:
 
 
 @contextmanager
-def watched(replicas: int = 1) -> Iterator[Watched]:
+def watched(replicas: int = 1, down_after_ms: int = 500) -> Iterator[Watched]:
     """A primary with replicas, and three Sentinels that know of them all."""
     with ExitStack() as stack:
         primary = stack.enter_context(started())
@@ -99,7 +104,7 @@ def watched(replicas: int = 1) -> Iterator[Watched]:
             follow(other, primary.port)
         sentinels: list[RedisServer] = []
         for _ in range(3):
-            sentinel = _Sentinel(primary)
+            sentinel = _Sentinel(primary, down_after_ms)
             stack.callback(shutil.rmtree, sentinel.folder, ignore_errors=True)
             stack.callback(sentinel.kill)
             sentinels.append(sentinel.start())
@@ -144,29 +149,32 @@ class TestThroughSentinels:
             assert asyncio.run(play(world.url(timeout=2))) == [True] * 4
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("replicas", [0, 1])
+    @pytest.mark.parametrize("replicas", [0, 2])
     def test_a_failover_under_load_is_followed_in_both_colours(self, replicas: int) -> None:
         """
         The primary is killed while callers work. They hear that the store is away, retry the same keys, and go on at
-        the new primary. With `replicas=1`, everything that was acknowledged is there.
+        the new primary. With `replicas=2`, of two replicas, everything that was acknowledged is there, whichever was
+        promoted; nothing more is acknowledged until the old primary is back as a replica.
         """
         effects: list[str] = []
         acknowledged: dict[str, str] = {}
         stop = threading.Event()
 
         def work(name: int, url: str) -> None:
-            with Gate(url, scope=SCOPE, guarantee="repeatable") as gate:
+            with Gate(url, scope=SCOPE, guarantee="repeatable", in_flight="refuse") as gate:
                 number = 0
                 while not stop.is_set():
                     key = f"t{name}:{number}"
                     try:
                         acknowledged[key] = gate.run(key, lambda key=key: effects.append(key) or f"ran {key}")
                         number += 1
+                    except InFlight:  # Its claim landed, and its reply was lost: it is free when its lease ends.
+                        number += 1
                     except OncewardError:
                         time.sleep(0.02)
 
         async def tasks(url: str) -> None:
-            async with AsyncGate(url, scope=SCOPE, guarantee="repeatable") as gate:
+            async with AsyncGate(url, scope=SCOPE, guarantee="repeatable", in_flight="refuse") as gate:
 
                 async def one(name: int) -> None:
                     number = 0
@@ -175,10 +183,18 @@ class TestThroughSentinels:
                         try:
                             acknowledged[key] = await gate.run(key, lambda key=key: effects.append(key) or f"ran {key}")
                             number += 1
+                        except InFlight:
+                            number += 1
                         except OncewardError:
                             await asyncio.sleep(0.02)
 
                 await asyncio.gather(*(one(name) for name in range(4)))
+
+        def found_again(gate: Gate, key: str) -> str:
+            try:
+                return gate.run(key, lambda: "lost")
+            except InFlight:
+                return "claimed, and not settled"
 
         with watched(replicas=2) as world:
             url = world.url(timeout=2, replicas=replicas)
@@ -190,20 +206,71 @@ class TestThroughSentinels:
                 wait_for(lambda: len(acknowledged) > 200)
                 world.primary.kill()
                 before = len(acknowledged)
+                if replicas:
+                    for sentinel in world.sentinels:
+                        wait_for(lambda one=sentinel: is_another_named(one, world.primary))
+                    world.primary.start()
+                    follow(world.primary, promoted_port(world.sentinels[0]))
                 wait_for(lambda: len(acknowledged) > before + 200)
             finally:
                 stop.set()
                 for thread in threads:
                     thread.join(PATIENCE)
             told = dict(acknowledged)
-            with Gate(url, scope=SCOPE, guarantee="repeatable") as gate:
-                again = {key: gate.run(key, lambda: "lost") for key in told}
+            with Gate(url, scope=SCOPE, guarantee="repeatable", in_flight="refuse") as gate:
+                again = {key: found_again(gate, key) for key in told}
         lost = [key for key, answer in again.items() if answer != told[key]]
 
         print(f"replicas={replicas}: acknowledged {before} before the kill, {len(told)} in all, lost {len(lost)}")
         assert all(answer == f"ran {key}" for key, answer in told.items())
         if replicas:
             assert lost == []
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("why", ["its priority", "an old view"])
+    def test_a_replica_that_lags_may_be_promoted_so_every_replica_has_to_be_counted(self, why: str) -> None:
+        """
+        Of two replicas, one loses its line for a moment. Sentinel promotes it, because it looks at priorities first,
+        and then at the offsets that it last saw, which may be old. With `replicas=1`, the other replica's word was
+        enough, and what was acknowledged is gone. With `replicas=2`, nothing was acknowledged that is not there.
+        """
+        with watched(replicas=2, down_after_ms=3000) as world, ExitStack() as stack:
+            lagging, other = world.replicas
+            on_one = stack.enter_context(opened(world.url(timeout=60, replicas=1)))
+            on_both = stack.enter_context(opened(world.url(timeout=60, replicas=2)))
+            impatient = stack.enter_context(opened(world.url(timeout=1, replicas=2)))
+            client_of_lagging = stack.enter_context(looking(lagging))
+            client_of_other = stack.enter_context(looking(other))
+            if why == "its priority":
+                client_of_lagging.config_set("replica-priority", 1)
+            else:
+                client_of_other.acl_setuser("default", commands=["-info"])  # What Sentinels saw of it gets old.
+            sent = [row(SCOPE, f"both{number}") for number in range(20)]
+            assert all(on_both.put(write, None).landed for write in sent)
+            for sentinel in world.sentinels:
+                sentinel.ask("SENTINEL", "DEBUG", "INFO-PERIOD", "100")
+                wait_for(lambda one=sentinel: _comes_first(one, lagging, other))
+
+            client_of_lagging.config_set("masteruser", "nobody")
+            client_of_lagging.config_set("masterauth", "wrong")  # It is not let in again.
+            client_of_lagging.client_kill_filter(_type="master")
+            with looking(world.primary) as client:
+                wait_for(lambda: client.info("replication")["connected_slaves"] == 1)
+            risked = [row(SCOPE, f"one{number}") for number in range(20)]
+            assert all(on_one.put(write, None).landed for write in risked)
+            with pytest.raises(StoreUnavailable, match="1 of the 2 replicas"):
+                impatient.put(row(SCOPE, "refused"), None)
+            world.primary.kill()
+            for sentinel in world.sentinels:
+                wait_for(lambda one=sentinel: is_another_named(one, world.primary))
+            promoted = promoted_port(world.sentinels[0])
+            with opened(world.url(timeout=60)) as store:
+                found = [store.load(write.id) for write in sent]
+                gone = [store.load(write.id) for write in risked]
+
+        assert promoted == lagging.port
+        assert [one and one.version for one in found] == [write.version for write in sent]
+        assert gone == [None] * len(risked)
 
     @pytest.mark.slow
     def test_what_replicas_promise_and_what_not(self) -> None:
@@ -403,6 +470,14 @@ class TestReplicas:
             replica.kill()
             with Gate(primary.url(prefix="shop", replicas=1, timeout=1), scope=SCOPE) as gate:
                 assert [gate.run("k", lambda: "again") for _ in range(2)] == ["done", "done"]
+
+
+def _comes_first(sentinel: RedisServer, one: RedisServer, other: RedisServer) -> bool:
+    """Whether a Sentinel would choose this replica rather than the other: a lower priority, or a greater offset."""
+    with looking(sentinel) as client:
+        seen = {int(replica["port"]): replica for replica in client.sentinel_slaves("shop-records")}
+    ranks = [(seen[at.port]["slave-priority"], -seen[at.port]["slave-repl-offset"]) for at in (one, other)]
+    return bool(ranks[0] < ranks[1])
 
 
 def _settles(once: Callable[[str], Any], url: str) -> bool:
