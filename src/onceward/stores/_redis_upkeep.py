@@ -195,6 +195,7 @@ def _of_node(look: _Inspection, connection: RedisConnection) -> Iterator[StoreCh
         return
     yield from _server(look, fields)
     yield from _durability(fields, fsync)
+    yield _failover(look, fields)
     if isinstance(time, list):
         theirs = int(time[0]) * 1_000_000 + int(time[1])
         yield StoreCheck("clock", True, clock_detail((theirs - before - passed / 2) / 1_000_000))
@@ -232,9 +233,23 @@ def _durability(fields: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
             "no": ": a failure of the machine loses what the system had not written; set always or everysec",
         }
         yield StoreCheck("appendfsync", how != "no", how + costs.get(how, ""))
-    replicas = int(fields.get("connected_slaves", "0"))
-    loses = f"{replicas} replicas: a failover loses what they had not been sent"
-    yield StoreCheck("failover", True, loses if replicas else "no replicas")
+
+
+def _failover(look: _Inspection, fields: dict[str, str]) -> StoreCheck:
+    """Whether a put waits for every replica: a failover may promote any of them."""
+    asked, connected = look.address.options.replicas, int(fields.get("connected_slaves", "0"))
+    have = {0: "no replicas", 1: "1 replica"}.get(connected, f"{connected} replicas")
+    if asked > connected:
+        cure = "nothing is acknowledged. Connect more, or lower replicas="
+        return StoreCheck("failover", False, f"{have}, and puts wait for {asked}: {cure}")
+    if not connected:
+        return StoreCheck("failover", True, have)
+    if not asked:
+        return StoreCheck("failover", True, f"{have}: a failover loses what had not been sent to the new primary")
+    if asked < connected:
+        risk = f"a failover can promote another, and lose them. Set replicas={connected}"
+        return StoreCheck("failover", True, f"{have}, and puts wait for {asked} of them: {risk}")
+    return StoreCheck("failover", True, f"{have}, and puts wait for all of them")
 
 
 def _rights(look: _Inspection) -> StoreCheck:

@@ -545,3 +545,26 @@ class TestTheUrl:
 
         assert "16 shards" in where
         assert [name for name, one in checks.items() if not one.ok] == []
+
+    @pytest.mark.fault("a-check-does-not-count-replicas")
+    def test_a_check_compares_the_replicas_of_the_url_with_those_of_the_server(self) -> None:
+        """
+        Fewer in the URL: a failover can promote one that nobody waited for. More: nothing is acknowledged.
+        """
+        with started(*DURABLE) as primary, started(*DURABLE) as one, started(*DURABLE) as other:
+            for replica in (one, other):
+                follow(replica, primary.port)
+            with looking(primary) as client:
+                wait_for(lambda: client.info("replication")["connected_slaves"] == 2)
+            checks = [
+                next(check for check in _redis_upkeep.check(primary.url(replicas=asked)) if check.name == "failover")
+                for asked in range(4)
+            ]
+
+        assert [check.ok for check in checks] == [True, True, True, False]
+        assert [check.detail for check in checks] == [
+            "2 replicas: a failover loses what had not been sent to the new primary",
+            "2 replicas, and puts wait for 1 of them: a failover can promote another, and lose them. Set replicas=2",
+            "2 replicas, and puts wait for all of them",
+            "2 replicas, and puts wait for 3: nothing is acknowledged. Connect more, or lower replicas=",
+        ]
