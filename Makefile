@@ -45,8 +45,8 @@ test: said-test lint ## Every check, and every test in a dose: what CI runs (abo
 	@echo 'CASES=some $(PYTEST) tests'; CASES=some $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
 
 .PHONY: test-cases
-test-cases: $(STAMP) ## Every case of the tests of which `make test` draws some (minutes)
-	$(PYTEST) -m dose tests
+test-cases: $(STAMP) ## Every case of the tests of which `make test` draws some, and every slow test (half an hour)
+	$(PYTEST) -m 'dose or slow' tests
 
 .PHONY: said-test
 said-test:

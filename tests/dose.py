@@ -1,5 +1,5 @@
 """
-Which cases of a test a run of `make test` has time for: drawn with the run's seed, so that a red run can be repeated.
+What a run of `make test` has time for: drawn with the run's seed, so that a red run can be repeated.
 
 The mark `dose` is for a test of many cases that differ little:
 
@@ -7,10 +7,13 @@ The mark `dose` is for a test of many cases that differ little:
     dose(1, each="point")     one for each value of that parameter: every point, on some store
     dose(1, of="version")     one value of that parameter with each of the others; of several that are named, together
 
-Other cases are drawn the next time. A mark on a whole file leaves tests alone that do not have the parameter.
+A mark on a whole file leaves tests alone that do not have the parameter.
 
-Only `make test` asks for doses (`CASES=some`): whoever runs pytest, or plants a fault, runs every case.
-`make test-cases` runs every case of the tests that have the mark.
+Of the tests with the mark `slow`, half of each file's. Others are drawn the next time, in either case. What proves a
+requirement is always run.
+
+Only `make test` asks for doses (`CASES=some`): whoever runs pytest, or plants a fault, runs everything.
+`make test-cases` runs every case of the tests that have the mark `dose` or `slow`.
 """
 
 from __future__ import annotations
@@ -43,9 +46,23 @@ def draw(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
             ordered = sorted(names)
             drawn = random.Random(f"{seed} {ordered[0]}").sample(ordered, min(number, len(ordered)))
             left_out |= {*ordered} - {*drawn}
+    left_out |= _slow_left_out([item for item in items if item.nodeid not in left_out], seed)
     dropped = [item for item in items if item.nodeid in left_out]
     items[:] = [item for item in items if item.nodeid not in left_out]
     return dropped
+
+
+def _slow_left_out(items: Sequence[pytest.Item], seed: int) -> set[str]:
+    """Half of each file's slow tests that prove no requirement: the smaller half."""
+    files: dict[str, list[str]] = {}
+    for item in items:
+        if any(item.iter_markers("slow")) and not any(item.iter_markers("requirement")):
+            files.setdefault(item.nodeid.partition("::")[0], []).append(item.nodeid)
+    return {
+        name
+        for file, names in files.items()
+        for name in random.Random(f"{seed} {file}").sample(sorted(names), len(names) // 2)
+    }
 
 
 def _marks(item: pytest.Item) -> list[pytest.Mark]:

@@ -17,7 +17,7 @@ from onceward.protocol.token_format import PATTERN
 from onceward.runtime.environment import REAL
 from onceward.service.access import Access
 
-pytestmark = pytest.mark.dose(1, of="kind")
+pytestmark = [pytest.mark.dose(1, of="kind"), pytest.mark.slow]
 
 PEPPER = "pepper-canary-" + "0123456789abcdef" * 3
 TABLES = ("tenants", "tokens", "reservations", "topups", "erasures", "access")

@@ -235,6 +235,7 @@ store.upkeep_of = upkeep_of"""
         ],
         ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
     )
+    @pytest.mark.dose(10)
     def test_what_may_take_long_says_how_far_it_is(
         self, typed: tuple[str, ...], says: str, store: str, service_folder: Path, folder: Path, run: Any
     ) -> None:

@@ -90,6 +90,23 @@ def test_a_case_that_proves_a_requirement_by_itself_is_always_run() -> None:
     assert all(proof in drawn([*cases(mark), proof], seed) for seed in range(20))
 
 
+@pytest.mark.fault("no-slow-test-is-left-out", "a-slow-proof-is-left-out")
+def test_of_slow_tests_half_is_drawn_and_every_proof() -> None:
+    """
+    Of each file; the larger half of an odd number, so that one alone is always run. In a while, each is.
+    """
+
+    def slow() -> list[Any]:
+        proofs = [Case("test_proof", {}, pytest.mark.slow, pytest.mark.requirement("A01"))]
+        return [*(Case(f"test_{number}", {}, pytest.mark.slow) for number in range(5)), *proofs, Case("test_quick", {})]
+
+    runs = [{one.nodeid for one in drawn(slow(), seed)} for seed in range(100)]
+    always = {one.nodeid for one in slow()[5:]}
+
+    assert all(always <= run and len(run - always) == 3 for run in runs)
+    assert set.union(*runs) == {one.nodeid for one in slow()}
+
+
 def test_only_make_test_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     And `make test-cases` runs all of what it draws from.
@@ -102,4 +119,4 @@ def test_only_make_test_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (asked, dose.is_wanted()) == (True, False)
     assert [line for line in printed.splitlines() if "CASES=some" in line and "-q tests" in line] != []
-    assert [line for line in printed.splitlines() if "-m dose tests" in line and "CASES" not in line] != []
+    assert [line for line in printed.splitlines() if "-m 'dose or slow' tests" in line and "CASES" not in line] != []

@@ -21,7 +21,7 @@ from onceward.service.sql_home import IDENTITY, SCHEMA, find_sql_home
 from onceward.stores.tables import Sql, SqlSteps, open_tables
 from servers import postgres, tenants
 
-pytestmark = pytest.mark.dose(1, of="shared")
+pytestmark = [pytest.mark.dose(1, of="shared"), pytest.mark.slow]
 
 PEPPER = "a pepper of more than thirty-two characters"
 PLACE = "/v1/db/demo/shop"
@@ -263,7 +263,6 @@ class TestCopies:
         restored = shared.start("three")
         assert write_once(restored, token).headers.get("idempotency-replayed") == "true"
 
-    @pytest.mark.slow
     @pytest.mark.fault("a-lost-hold-stops-nothing")
     def test_a_service_whose_databases_are_somebody_elses_runs_no_more_sql(self, shared: SharedStore) -> None:
         """

@@ -24,6 +24,8 @@ from onceward.service.settings import Settings, store_url_of
 from onceward.service.web.calls import ApiCall
 from onceward.service.web.problems import RequestMalformed
 
+pytestmark = pytest.mark.slow
+
 CALLER = Caller("tok1", "tok1", "acme", "test", Role.ADMIN, None, prepaid=False, scope_by="tenant")
 
 

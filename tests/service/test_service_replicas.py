@@ -10,7 +10,7 @@ from service_support import INSERT, Served
 from onceward.service.access import Access
 from servers import postgres
 
-pytestmark = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
+pytestmark = [pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out"), pytest.mark.slow]
 PEPPER = "a pepper of more than thirty-two characters"
 
 

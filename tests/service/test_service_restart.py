@@ -22,6 +22,8 @@ from service_support import INSERT, Served
 from onceward import ConfigurationError
 from onceward.service.network.sockets import handed_over_socket
 
+pytestmark = pytest.mark.slow
+
 CROWD = 8
 RESTARTS = 3
 _HAND_OVER = """
@@ -105,7 +107,6 @@ class Crowd:
             thread.join(180)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [True, False], ids=["the next starts first", "one after the other"])
 @pytest.mark.fault("a-handed-over-socket-is-not-used")
 @pytest.mark.dose(1)

@@ -24,6 +24,8 @@ from onceward.service.settings import Settings, store_url_of
 from onceward.stores import open_store
 from servers import ending
 
+pytestmark = pytest.mark.slow
+
 SECRET = "4111-1111-1111-1111"
 CHARGE = "INSERT INTO events VALUES (?, 'paid') RETURNING id, '4111-' || '1111-1111-1111' AS card"
 
@@ -151,7 +153,6 @@ class TestAtRest:
 class TestKeysChange:
     """New keys while the service runs."""
 
-    @pytest.mark.slow
     def test_a_new_key_under_load_then_reseal_then_the_old_one_goes(self, sealed: Served) -> None:
         """
         No request fails meanwhile; afterwards everything opens without the old key.

@@ -22,6 +22,8 @@ from onceward.service.settings import load_settings
 from servers import ending, postgres
 from servers.tenants import prepare
 
+pytestmark = pytest.mark.slow
+
 postgres.needed()
 
 ROW = ["e-1", "click"]
@@ -140,7 +142,6 @@ UNIQUE (worker_id, idempotency_key);""",
 class TestReplicas:
     """Several services in front of one database, with nothing in their folders."""
 
-    @pytest.mark.slow
     def test_a_key_runs_once_whichever_is_asked(self, url: str) -> None:
         """
         A hundred keys, four callers each, half of them at each service: a hundred rows, and everybody hears the same.

@@ -21,6 +21,8 @@ from onceward.service.network.port_holder import find_port_holder
 from onceward.stores import open_store
 from servers import postgres
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(sys.executable).parent / "onceward"
 WAIT_SECONDS = 120
 
@@ -63,7 +65,6 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[str, str]]:
         process.stdout.close()
 
 
-@pytest.mark.slow
 @pytest.mark.fault("serve-a-second-start-is-a-dead-end")
 def test_a_second_start_prints_the_command_that_makes_a_token(tmp_path: Path) -> None:
     """
@@ -88,7 +89,6 @@ def test_a_second_start_prints_the_command_that_makes_a_token(tmp_path: Path) ->
     assert "onceward token create --tenant demo --environment test --role admin --store sqlite:///" in second
 
 
-@pytest.mark.slow
 @pytest.mark.fault("serve-a-second-start-has-nothing-to-try")
 def test_whatever_the_start_there_are_three_lines_to_try_and_the_dashboards_address(tmp_path: Path) -> None:
     """

@@ -26,6 +26,8 @@ from onceward.service.settings import Settings, store_url_of
 from onceward.service.sql.database_files import namespace_of
 from onceward.service.sql.database_usage import measure_usage
 
+pytestmark = pytest.mark.slow
+
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ROW = ["e-1", "click"]
 WRITES = [
@@ -391,7 +393,6 @@ class TestErasing:
         command(served.folder, "tenant", "erase", "acme", "--yes", "acme")
         assert self.left(served) == []
 
-    @pytest.mark.slow
     def test_a_killed_erasure_is_finished_by_the_same_command(self, served: Served, acme: dict[str, str]) -> None:
         """
         kill -9 after a rename, and between two databases: the service answers on, and at the end nothing is left.

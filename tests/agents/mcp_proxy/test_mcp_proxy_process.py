@@ -16,6 +16,8 @@ from proxy_kit import call, line
 
 from onceward.cli import main
 
+pytestmark = pytest.mark.slow
+
 SERVER = [sys.executable, str(Path(__file__).with_name("raw_server.py"))]
 PATIENCE = 120
 COMMAND = ("-m", "onceward")

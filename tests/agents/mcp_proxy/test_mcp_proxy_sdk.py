@@ -24,6 +24,8 @@ from mcp import MCPError, StdioServerParameters, stdio_client
 from mcp.client import Client
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
+pytestmark = pytest.mark.slow
+
 SHOP = Path(__file__).with_name("shop_server.py")
 PATIENCE = 120
 
@@ -69,7 +71,6 @@ async def connected(folder: Path, *server: str, run: str = "order-42", mode: str
 STDIO = ("--", sys.executable, str(SHOP))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @awaiting
 async def test_everything_of_the_protocol_passes(folder: Path, mode: str) -> None:
@@ -96,7 +97,6 @@ async def test_everything_of_the_protocol_passes(folder: Path, mode: str) -> Non
     assert "the shop is open" in (folder / "stderr").read_text()
 
 
-@pytest.mark.slow
 @awaiting
 async def test_a_client_that_times_out_and_calls_again_is_given_the_first_answer(folder: Path) -> None:
     """
@@ -162,7 +162,6 @@ def shop(folder: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     made.process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shop", [("", False), ("", True)], indirect=True, ids=["events", "json"])
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @awaiting
@@ -186,7 +185,6 @@ async def test_a_server_on_http_is_served_to_a_client_on_stdio(folder: Path, sho
     assert effects(folder) == {"charge": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shop", [("", False)], indirect=True)
 @awaiting
 async def test_sampling_and_progress_come_through_event_streams(folder: Path, shop: Shop) -> None:
@@ -207,7 +205,6 @@ async def test_sampling_and_progress_come_through_event_streams(folder: Path, sh
     assert told == [0, 1, 2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shop", [("server effect", False)], indirect=True)
 @awaiting
 async def test_a_server_on_http_that_dies_in_a_call_leaves_doubt(folder: Path, shop: Shop) -> None:

@@ -141,6 +141,7 @@ def told(wire: str, row: Row, folder: Path) -> Told:
     "a-first-answer-loses-its-head",
 )
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
+@pytest.mark.dose(16)
 @pytest.mark.parametrize("row", ROWS)
 def test_every_wire_answers_and_stores_the_same(row: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """

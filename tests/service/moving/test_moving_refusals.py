@@ -30,7 +30,7 @@ from onceward.service.sql.moving.export_file import ExportHeader, ExportWriter
 from onceward.service.sql.moving.places import open_source
 from onceward.service.sql.postgres import PostgresEngine
 
-pytestmark = pytest.mark.dose(1, of="version")
+pytestmark = [pytest.mark.dose(1, of="version"), pytest.mark.slow]
 
 
 def make(folder: Path, *statements: str) -> Path:
@@ -117,6 +117,7 @@ OBSTACLES = {
 
 
 @pytest.mark.fault("values-are-not-tried-before", "expressions-are-taken-as-they-are")
+@pytest.mark.dose(8)
 @pytest.mark.parametrize("case", OBSTACLES)
 def test_each_is_listed_and_nothing_is_written(case: str, url: str, tmp_path: Path) -> None:
     """

@@ -36,7 +36,7 @@ from onceward.service.sql.postgres.statement_checker import STATEMENTS
 from onceward.service.sql.postgres.tenant_transaction import SchemaGone, TenantTransaction
 from onceward.service.sql.requests import build_request
 
-pytestmark = pytest.mark.dose(1, of="version")
+pytestmark = [pytest.mark.dose(1, of="version"), pytest.mark.slow]
 
 TEXTS = int(os.environ.get("FUZZED", "1500"))
 SEED = int(os.environ.get("SEED", "1"))
