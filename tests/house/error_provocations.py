@@ -161,7 +161,8 @@ def resultinvalid(place: Place) -> Any:
 def sealbroken(place: Place) -> Any:
     gate = place.gate(seal=Sealed(Sealed.new_key()))
     gate.run(KEY, charge, name="charge")
-    place.sql("UPDATE onceward_records SET result = CAST(substr(result, 1, length(result) - 1) || x'00' AS BLOB)")
+    other = "CASE WHEN substr(result, -1) = x'00' THEN x'01' ELSE x'00' END"
+    place.sql(f"UPDATE onceward_records SET result = CAST(substr(result, 1, length(result) - 1) || {other} AS BLOB)")
     gate.run(KEY, charge, name="charge")
 
 

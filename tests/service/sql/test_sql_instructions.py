@@ -60,7 +60,7 @@ BOMBS = {
     "json_patch": f"SELECT length(json_patch({OBJECT % 'k'}, {OBJECT % 'z'}))",
     "long instructions": rows(
         100_000,
-        "SELECT sum(length(upper(lower(upper(lower(upper(lower(upper(lower(hex(zeroblob(400000 + x)))))))))))) FROM c",
+        f"SELECT sum(length({'upper(lower(' * 8}hex(zeroblob(400000 + x)){'))' * 8})) FROM c",
     ),
     "many instructions": rows(1_000_000_000, "SELECT count(*) FROM c"),
     "a view that calls one": "SELECT * FROM hidden",
