@@ -68,7 +68,7 @@ def _columns(row: Row, now: int) -> tuple[Any, ...]:
     return (
         *(record_id("key", "live:acme", row.key), "key", "live:acme", row.key, "charge", None, "settled", "blind", 0),
         *(row.fingerprint, row.version, row.token, settled, 1, settled, settled),
-        *(None, now + row.replay_left, now + row.forget_left, _KEPT.codec, _KEPT.data, None),
+        *(None, now + row.replay_left, now + row.forget_left, _KEPT.codec, _KEPT.data, None, None),
     )
 
 
@@ -83,7 +83,7 @@ def _fill_sqlite(url: str, many: int) -> Filled:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA cache_size = -600000")
-    insert = f"INSERT INTO onceward_records VALUES ({', '.join('?' * 22)})"
+    insert = f"INSERT INTO onceward_records VALUES ({', '.join('?' * 23)})"
     made, now = rows(many), time.time_ns() // 1000
     for begin in range(0, many, AT_ONCE):
         connection.execute("BEGIN")
@@ -107,10 +107,11 @@ def _fill_postgres(url: str, many: int) -> Filled:
     with psycopg.connect(url, autocommit=True) as connection:
         with (
             connection.cursor() as cursor,
-            cursor.copy(f"COPY onceward_records ({', '.join(COLUMNS)}) FROM STDIN".encode()) as copy,
+            cursor.copy(f"COPY onceward_records ({', '.join(COLUMNS)}, due_at) FROM STDIN".encode()) as copy,
         ):
             for row in rows(many):
-                copy.write_row(_columns(row, now))
+                # Kept for less than a day: its settle has set when purge looks.
+                copy.write_row((*_columns(row, now), now + row.replay_left if row.replay_left < 0 else None))
         connection.execute("VACUUM ANALYZE onceward_records")
         connection.execute("CHECKPOINT")
         [(size,)] = connection.execute("SELECT pg_total_relation_size('onceward_records')").fetchall()
@@ -156,6 +157,7 @@ def _write(row: Row) -> Write:
     return Write(
         *(record_id("key", "live:acme", row.key), "key", "live:acme", row.key, "charge", None, "settled", "blind", 0),
         *(row.fingerprint, row.version, row.token, 1, 1, NOW, NOW),
-        *(None, row.replay_left, row.forget_left, _KEPT.codec, _KEPT.data, None),
+        # A put never ends in the past: what is due here is due at once.
+        *(None, max(row.replay_left, 1), max(row.forget_left, 1), _KEPT.codec, _KEPT.data, None),
         rise=True,
     )

@@ -58,7 +58,7 @@ class _Answer(Response):
             await super().__call__(scope, receive, send)
 
 
-class _Process(asyncio.Protocol):
+class DatabaseProcess(asyncio.Protocol):
     """A process that has the database: one group of requests is with it, the others wait."""
 
     def __init__(self, file: Path, role: str) -> None:
@@ -100,6 +100,11 @@ class _Process(asyncio.Protocol):
                 future.set_result(answer)
         self._send()
 
+    def close(self) -> None:
+        """Let the process end."""
+        if self._transport is not None:
+            self._transport.close()
+
     def _send(self) -> None:
         if self._waiting and not self._busy and self._transport is not None:
             group, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
@@ -108,14 +113,19 @@ class _Process(asyncio.Protocol):
             self._transport.write(len(text).to_bytes(_SIZE, "big") + text)
 
 
-def application(file: Path) -> Starlette:
-    """The application, on a new database."""
+def make_database(file: Path) -> None:
+    """A new database, with a table of charges and one of keys."""
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(CREATE)
     connection.execute(_KEYS)
     connection.close()
-    writer, reader = _Process(file, "write"), _Process(file, "read")
+
+
+def application(file: Path) -> Starlette:
+    """The application, on a new database."""
+    make_database(file)
+    writer, reader = DatabaseProcess(file, "write"), DatabaseProcess(file, "read")
     known = {sha256(b"Bearer " + TOKEN.encode()).digest()}
 
     def is_known(request: Request) -> bool:

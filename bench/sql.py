@@ -6,10 +6,12 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bench.service_hand import DatabaseProcess, make_database
 from bench.worker import Broken
 from onceward.service.sql import Keyed, LocalDatabase, SqliteEngine
 
@@ -44,6 +46,30 @@ class Hand:
     async def close(self) -> None:
         """Let go of it."""
         self._connection.close()
+
+
+class HandProcess:
+    """The limit of the engine: key, answer and row in one commit by hand, in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "process.db"
+        make_database(self._file)
+        self._process = DatabaseProcess(self._file, "write")
+
+    async def insert(self, key: str) -> bool:
+        """One durable write under a key; whether it was a replay."""
+        _, replayed = await self._process.ask(key, [key, BODY])
+        return bool(replayed)
+
+    async def rows(self) -> int:
+        """How many there are."""
+        with closing(sqlite3.connect(self._file)) as connection:
+            found: int = connection.execute("SELECT count(*) FROM charges").fetchone()[0]
+        return found
+
+    async def close(self) -> None:
+        """End its process."""
+        self._process.close()
 
 
 class Local:
@@ -95,6 +121,7 @@ class Through:
 
 ADAPTERS: dict[str, Callable[[Path], Any]] = {
     "hand": Hand,
+    "hand-process": HandProcess,
     "ours-local": Local,
     "ours": lambda folder: Through(folder, keyed=True),
     "ours-plain": lambda folder: Through(folder, keyed=False),
@@ -113,7 +140,7 @@ class Sql:
     def check(self) -> None:
         """One row per key, however often it is sent; without a key a row each time."""
         replays = [self._run(self._adapter.insert("same")) for _ in range(3)]
-        keyed = self._name in ("ours", "ours-local")
+        keyed = self._name in ("ours", "ours-local", "hand-process")
         if (replays, self._run(self._adapter.rows())) != (([False, True, True], 1) if keyed else ([False] * 3, 3)):
             raise Broken(f"{replays} and {self._run(self._adapter.rows())} rows for one key sent three times")
 

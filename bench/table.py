@@ -90,6 +90,7 @@ def _http(store: str, case: str, aim: float) -> Row:
 _TWO_WRITES, _GROUP, _EVERYSEC = "two durable writes", "group commit thread", "redis/everysec"
 _CLAIM, _POOL = "claim-or-get + settle", "asyncpg pool of 20"
 _INSERT = "a bare INSERT, autocommit, no key"
+_HERE = "BEGIN; INSERT; COMMIT in the caller's own process, no key"
 _BARE_CPU = "CPU time of a bare application's durable write"
 _KEPT = ("bare-kept",)
 _HAND = ("hand",)
@@ -111,7 +112,7 @@ ROWS = (
             ("atomic", "near"),
             case,
             aim,
-            limits=("hand", "hand-pipelined"),
+            limits=("hand-record",),
         )
         for shape, case, aim in (("1 caller", "fresh_seq", 0.65), ("8 threads", "fresh_thr", 0.6))
     ),
@@ -134,6 +135,10 @@ ROWS = (
             ("replay, 1 caller", "replay_one", 1.0, ()),
             ("replay, 32 callers", "replay_many", 1.0, ()),
         )
+    ),
+    *(
+        Row(f"SQL on SQLite, keyed INSERT, {callers}", _HERE, ("sql",), measured, aim, limits=("hand-process",))
+        for callers, measured, aim in (("1 caller", "one_caller", 0.5), ("50 callers", "fifty_callers", 1.0))
     ),
     Row("the service, keyed write", _BARE_CPU, ("service",), "write", 1.5, limits=_HAND, more_cpu=True),
     Row("the service, replay", _BARE_CPU, ("service",), "replay", 1.7, limits=_HAND, more_cpu=True),

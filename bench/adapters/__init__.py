@@ -103,6 +103,9 @@ ATOMIC = {
     "bare": Known("the bare transaction, no key", "bench.adapters.atomic:Bare", WRITTEN, separate=False),
     "hand-pipelined": Known("pipelined by hand", "bench.adapters.atomic:ByHandPipelined", TRANSACTIONS, separate=False),
     "hand": Known("the same by hand", "bench.adapters.atomic:ByHand", TRANSACTIONS, separate=False),
+    "hand-record": Known(
+        "the rows of a record by hand", "bench.adapters.atomic:RecordByHand", TRANSACTIONS, separate=False
+    ),
     "ours": Known("onceward, gate.atomic", "bench.adapters.atomic:Ours", TRANSACTIONS, separate=False),
 }
 

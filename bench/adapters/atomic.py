@@ -5,6 +5,7 @@ By hand: the key is put with INSERT ... ON CONFLICT DO NOTHING, then the busines
 and one commit. psycopg sends BEGIN by itself, so that these are five round trips. A replay is a SELECT by key.
 Pipelined by hand, BEGIN travels with the key and the commit with the result: three trips, like those of the bare
 transaction, which has no key. The key's answer is waited for, because the function may only run if it is ours.
+"A record by hand" keeps what a record of ours has, in the same statements as "by hand".
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from __future__ import annotations
 import json
 import threading
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
 
+from bench.adapters import raw_record_postgres
+from bench.adapters.batching import read_stored
 from bench.adapters.raw import identity
 from bench.adapters.raw_postgres import TABLE
+from bench.adapters.raw_record import claim, settling
 from bench.work import Request, Result, Work
 from onceward import Gate
 
@@ -26,6 +31,7 @@ CHARGES = "CREATE TABLE IF NOT EXISTS charges (id bigserial PRIMARY KEY, custome
 CLAIM = "INSERT INTO operations (id) VALUES (%s) ON CONFLICT DO NOTHING"
 SETTLE = "UPDATE operations SET result = %s WHERE id = %s"
 FIND = "SELECT result FROM operations WHERE id = %s"
+FIND_RECORD = "SELECT result FROM records WHERE id = %s"
 INSERT = "INSERT INTO operations (id, result) VALUES (%s, %s)"
 CHARGE = "INSERT INTO charges (customer, cents) VALUES (%s, %s)"
 
@@ -108,6 +114,32 @@ class ByHand(Transactions):
         connection.commit()
         result: Result = json.loads(row[0])
         return result
+
+
+class RecordByHand(ByHand):
+    """The same statements with all that a record has: what must be found later, kept by no code of ours."""
+
+    def __init__(self, folder: Path, work: Work, url: str) -> None:
+        super().__init__(folder, work, url)
+        raw_record_postgres.make_table(url)
+
+    def fresh(self, key: str, request: Request) -> Result:
+        """Claim, charge, settle, commit."""
+        connection = self.connection()
+        id, values = claim(key, request)
+        if connection.execute(raw_record_postgres.CLAIM, values).rowcount != 1:
+            raise RuntimeError("the key is taken")
+        result = self.charge(connection, request)
+        connection.execute(raw_record_postgres.SETTLE, settling(id, result))
+        connection.commit()
+        return result
+
+    def replay(self, key: str, request: Request) -> Result:
+        """Find."""
+        connection = self.connection()
+        row = connection.execute(FIND_RECORD, (sha256(key.encode()).digest(),)).fetchone()
+        connection.commit()
+        return read_stored(row[0])
 
 
 class ByHandPipelined(ByHand):

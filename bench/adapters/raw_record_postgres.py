@@ -14,11 +14,16 @@ from bench.work import Request, Result, Work
 
 _KINDS = {"BLOB": "bytea", "INTEGER": "bigint", "TEXT": "text"}
 _TABLE = ", ".join(f"{name} {_KINDS[kind.split()[0]]} {kind.partition(' ')[2]}" for name, kind in COLUMNS.items())
-_CLAIM_OR_GET = (
-    f"WITH claimed AS (INSERT INTO records ({', '.join(CLAIMED)}) VALUES ({', '.join(['%s'] * len(CLAIMED))}) "
-    "ON CONFLICT DO NOTHING RETURNING id) SELECT result FROM records WHERE id = %s"
-)
-_SETTLE = f"UPDATE records SET {', '.join(f'{column} = %s' for column in SETTLED)} WHERE id = %s"
+CLAIM = f"INSERT INTO records ({', '.join(CLAIMED)}) VALUES ({', '.join(['%s'] * len(CLAIMED))}) ON CONFLICT DO NOTHING"
+_CLAIM_OR_GET = f"WITH claimed AS ({CLAIM} RETURNING id) SELECT result FROM records WHERE id = %s"
+SETTLE = f"UPDATE records SET {', '.join(f'{column} = %s' for column in SETTLED)} WHERE id = %s"
+
+
+def make_table(url: str) -> None:
+    """The table of records, and its index of what is due."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS records ({_TABLE}) WITH (fillfactor = 80)")
+        connection.execute("CREATE INDEX IF NOT EXISTS due ON records (first_at)")
 
 
 class RawRecordPostgres(RawPostgres):
@@ -26,9 +31,7 @@ class RawRecordPostgres(RawPostgres):
 
     def __init__(self, folder: Path, work: Work, url: str) -> None:
         super().__init__(folder, work, url)
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS records ({_TABLE}) WITH (fillfactor = 80)")
-            connection.execute("CREATE INDEX IF NOT EXISTS due ON records (first_at)")
+        make_table(url)
 
     def fresh(self, key: str, request: Request) -> Result:
         """Claim, run, settle; or find."""
@@ -38,7 +41,7 @@ class RawRecordPostgres(RawPostgres):
         if found is not None:
             return read_stored(found[0])
         result = self._work.effect()
-        connection.execute(_SETTLE, settling(id, result))
+        connection.execute(SETTLE, settling(id, result))
         return result
 
     replay = fresh

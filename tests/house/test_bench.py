@@ -127,7 +127,30 @@ def test_every_shape_of_slice_runs_against_a_server(group: str, name: str, tmp_p
     assert all(operations >= 1 for operations in done.values())
 
 
-@pytest.mark.parametrize("name", ["bare", "hand", "hand-pipelined", "ours"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+def test_tables_of_growth_have_something_to_purge(kind: str, tmp_path: Path) -> None:
+    """
+    Rows are made by hand, in the columns of today: of a hundred, ten are deleted and ten shrunk.
+    """
+    from bench.filling import fill
+
+    from onceward import Gate
+
+    server = redis.running().url().partition("?")[0].rpartition("/")[0]
+    url = {"sqlite": f"sqlite:///{tmp_path}/a.db", "postgres": _database(), "redis": f"{server}/{NUMBERS['ours']}"}[
+        kind
+    ]
+    url += f"?prefix=growth_{os.urandom(4).hex()}" if kind == "redis" else ""
+    with Gate(url, scope="live:acme") as gate:
+        gate.records.get("nothing")  # The tables are there.
+        fill(url, 100)
+        first, second = gate.purge(100), gate.purge(100)
+
+    assert (first.forgotten, first.shrunk) == (10, 10)
+    assert (second.forgotten, second.shrunk) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["bare", "hand", "hand-pipelined", "hand-record", "ours"])
 def test_atomic_mode_is_measured_against_the_same_by_hand(name: str, tmp_path: Path) -> None:
     """
     Both write a row and a key in one transaction, in every shape that is measured.

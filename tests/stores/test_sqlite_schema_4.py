@@ -159,6 +159,28 @@ class TestMigrating:
         assert asked(path, "PRAGMA integrity_check") == [("ok",)]
         assert sqlite.migrate(url) == (4, 4)
 
+    @pytest.mark.fault("schema-4-notes-no-blocks")
+    def test_what_was_due_and_what_comes_due_is_found_afterwards(self, tmp_path: Path) -> None:
+        """
+        Blocks are noted for the rows that are there, so that no purge has to look through all of them at once.
+        """
+        path, clock = tmp_path / "a.db", Clock()
+        url = file_of(2, path)
+        with opened(path, clock) as store:
+            for number in range(600):
+                put_settled(store, key(number), replay=HOUR, forget=(2 + number % 3) * HOUR)
+            store.put(claimed(key(1_000)), None)
+        sqlite.migrate(url)
+        noted = asked(path, "SELECT count(*), min(due), max(due) FROM onceward_blocks")
+        with opened(path, clock) as store:
+            purged = []
+            for _ in range(5):
+                clock.now += HOUR
+                purged.append(store.purge(1_000))
+
+        assert noted == [(600 // 128, START + HOUR, START + HOUR)]
+        assert purged == [PurgeResult(0, 600), *[PurgeResult(200, 0)] * 3, PurgeResult(0, 0)]
+
     @pytest.mark.fault("a-migration-is-left-half-done")
     @pytest.mark.parametrize(
         ("point", "skip"), [("begun", 0), *(("statement", skip) for skip in range(len(STATEMENTS))), ("commit", 0)]

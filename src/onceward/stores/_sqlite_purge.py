@@ -37,14 +37,14 @@ SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
 WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND {_ENDED}
 ORDER BY {_DUE} LIMIT ?"""  # noqa: S608 - constants
 
-_WITHIN = "rowid >= 128 * ? AND rowid < 128 * ?"
-_LAST = "SELECT (ifnull(max(rowid), 0) + 1) / 128 FROM onceward_records"
+_WITHIN = f"rowid >= {BLOCK} * ? AND rowid < {BLOCK} * ?"
+_LAST = f"SELECT (ifnull(max(rowid), 0) + 1) / {BLOCK} FROM onceward_records"  # noqa: S608 - a number
 _LAST_NOTED = "SELECT ifnull(max(block), -1) FROM onceward_blocks"
-_FIRST_SINCE = "SELECT rowid / 128 FROM onceward_records WHERE rowid >= 128 * ? ORDER BY rowid LIMIT 1"
+_FIRST_SINCE = f"SELECT rowid / {BLOCK} FROM onceward_records WHERE rowid >= {BLOCK} * ? ORDER BY rowid LIMIT 1"  # noqa: S608
 _NOTE = f"""
 INSERT INTO onceward_blocks (block, due)
-SELECT rowid / 128, ifnull(min({_DUE}) FILTER (WHERE {_ENDED}), {_NEVER}) FROM onceward_records
-WHERE {_WITHIN} GROUP BY rowid / 128"""  # noqa: S608 - constants
+SELECT rowid / {BLOCK}, ifnull(min({_DUE}) FILTER (WHERE {_ENDED}), {_NEVER}) FROM onceward_records
+WHERE {_WITHIN} GROUP BY rowid / {BLOCK}"""  # noqa: S608 - constants
 DUE_BLOCK = "SELECT block FROM onceward_blocks WHERE due <= ? ORDER BY due LIMIT 1"
 DUE_WITHIN = f"""
 SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records

@@ -54,6 +54,16 @@ CREATE TABLE onceward_blocks (
 
 CREATE INDEX onceward_blocks_due ON onceward_blocks (due);
 
+-- What is there already: a row's time as in the index of before (0001), and never for what is in flight or in doubt.
+INSERT INTO onceward_blocks (block, due)
+SELECT
+    rowid / 128,
+    ifnull(min(CASE WHEN state IN ('settled', 'released') THEN min(
+        coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at),
+        coalesce(forget_at, 9223372036854775807)
+    ) END), 9223372036854775807)
+FROM onceward_records WHERE rowid < (SELECT max(rowid) + 1 FROM onceward_records) / 128 * 128 GROUP BY rowid / 128;
+
 -- Whoever changes an older row, also by hand: no row is due before its block is. (It may be due later: a purge looks.)
 CREATE TRIGGER onceward_due_earlier AFTER UPDATE ON onceward_records
 WHEN new.replay_until IS NOT NULL OR new.forget_at IS NOT NULL BEGIN
