@@ -41,7 +41,7 @@ quick: lint ## The checks, and the tests that need neither a server nor a clock:
 	STORES=memory,sqlite $(PYTEST) -m 'not slow and not timing' $(QUICK:%=tests/%)
 
 .PHONY: test
-test: said-test lint ## Every check, and every test in a dose: what CI runs (about twenty minutes)
+test: said-test lint ## Every check, and every test in a dose: what CI runs (about fifteen minutes)
 	@echo 'CASES=some $(PYTEST) tests'; CASES=some $(PYTEST) tests || { code=$$?; test $$code = 1 || exit $$code; $(BIN)/python tools/second_look.py; }
 
 .PHONY: test-cases
@@ -50,7 +50,7 @@ test-cases: $(STAMP) ## Every case of the tests of which `make test` draws some,
 
 .PHONY: said-test
 said-test:
-	@echo "make test: ruff, mypy, then every test on real servers (PostgreSQL, Redis, a browser if there is one): about twenty minutes on two quiet cores."
+	@echo "make test: ruff, mypy, then every test on real servers (PostgreSQL, Redis, a browser if there is one): about fifteen minutes on two quiet cores."
 
 .PHONY: test-all
 test-all: $(STAMP) ## Every tier at full length, whatever becomes of the others (an hour)
