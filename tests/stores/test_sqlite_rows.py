@@ -88,6 +88,19 @@ class TestRows:
             assert (True, record_from_write(write, now=clock.now, fence=fence)) == standing
         assert updated.record == store.load(first.id)
 
+    @pytest.mark.fault("a-word-is-not-looked-through-to-its-end")
+    @pytest.mark.parametrize("word", ["a' || 'b", "it' || 's"])
+    def test_a_word_that_is_not_plain_is_stored_as_it_is(self, store: SqliteStore, word: str) -> None:
+        """
+        Words that repeat are in the statement's text, and no other text is: nobody's name can become SQL.
+        """
+        write = claimed(key(1))._replace(kind=word, guarantee=word)
+        ended = settled(store.put(write, None).record)._replace(codec=word)
+        stored = store.put(ended, write.version).record
+
+        assert (stored.kind, stored.guarantee, stored.codec) == (word, word, word)
+        assert store.load(key(1)) == stored
+
     def test_a_row_has_a_place_for_each_field_of_a_record(self, store: SqliteStore) -> None:
         """
         Columns stand in the order of the fields, with the instants where the durations are.

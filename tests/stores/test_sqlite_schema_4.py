@@ -31,7 +31,7 @@ ITS_NAMES = {
     *("onceward_records", "onceward_family", "sqlite_autoindex_onceward_records_1", "onceward_meta"),
     *("onceward_blocks", "onceward_blocks_due", "onceward_due_earlier", "onceward_numbers_again"),
 }
-ALL_ROWS = f"SELECT {', '.join(rows._WRITTEN)} FROM onceward_records ORDER BY id"
+ALL_ROWS = f"SELECT {', '.join(('id', *rows._CHANGED))} FROM onceward_records ORDER BY id"
 NAMES = "SELECT name FROM sqlite_schema WHERE tbl_name LIKE 'onceward%' ORDER BY 1"
 
 

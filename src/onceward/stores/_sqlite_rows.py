@@ -8,12 +8,13 @@ it wrote nothing is a second one asked what stands there.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
+from itertools import compress
 from operator import itemgetter
-from types import NoneType
 from typing import Any
 
 from onceward._core.errors import StoreContended
@@ -22,13 +23,19 @@ from onceward._core.record_types import FIXED_BY_CLAIM
 from onceward._core.store_protocols import Selection
 from onceward.stores._sqlite_purge import FORGET, RAISE_FLOOR
 
-_WRITTEN = (
-    *("id", *FIXED_BY_CLAIM),
-    *("state", "doubt", "version", "token", "settled_at", "lease_until", "replay_until", "forget_at"),
-    *("codec", "result", "error", "holder"),
+_BOUND = (
+    *("version", "token", "settled_at", "lease_until", "replay_until", "forget_at", "result", "error", "holder"),
+    *("id", "expect", "kind", "guarantee", "state", "codec"),
+    *("scope", "key", "operation", "family", "fingerprint", "fence", "attempt", "first_at"),
 )
-"""The columns as they are bound: first what a claim fixes, then what every write may change."""
-_FIXED = _WRITTEN.index("state")
+"""The values of `put_in`. The last ones are those of a claim: an ending or a renewal has none of them."""
+_CHANGED = ("doubt", *(column for column in _BOUND if column not in ("id", "expect")))
+"""The columns besides the id."""
+_NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "result", "error", "holder")
+_PLAIN = re.compile("[A-Za-z0-9_./-]*")
+"""A word that may stand in the text of a statement as it is: what is bound is copied by SQLite each time."""
+_SHORT = 4_096
+"""Bytes of a result that are bound as a bytearray, which is a copy."""
 _READ = (
     "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
     "first_at, settled_at, ? - first_at, lease_until - ?, replay_until - ?, forget_at - ?, codec, result, error, "
@@ -88,7 +95,7 @@ def put_in(
     This runs for every write, so it is written for speed. The record is what `record_from_write` gives (a test holds
     that), in a third of its time: the fields are unpacked once. And `sqlite3` looks for an adapter whenever it binds
     bytes or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and
-    short bytes are bound as bytearrays.
+    short bytes are bound as bytearrays. So are words that repeat (a state, a guarantee).
     """
     # fmt: off
     (
@@ -100,17 +107,21 @@ def put_in(
     first_at = first_at or now
     if settled_at == NOW:
         settled_at = now
-    values = (
-        bytearray(id), kind, scope, key, operation, family, guarantee,
-        bytearray(fingerprint), fence, attempt, first_at,
-        state, doubt, bytearray(version), bytearray(token), settled_at,
+    sql, bound = _statement(
+        rise, expect is None, kind, guarantee, state, doubt, codec, family is None, settled_at is None, lease is None,
+        replay is None, forget is None, result is None, error is None, holder is None,
+    )
+    values: tuple[Any, ...] = (
+        bytearray(version), bytearray(token), settled_at,
         None if lease is None else now + lease,
         None if replay is None else now + replay,
         None if forget is None else now + forget,
-        codec, result, error, None if holder is None else bytearray(holder),
-        b"" if expect is None else bytearray(expect),
+        bytearray(result) if result is not None and len(result) < _SHORT else result, error,
+        None if holder is None else bytearray(holder),
+        bytearray(id), b"" if expect is None else bytearray(expect), kind, guarantee, state, codec,
     )
-    sql, bound = _statement(tuple(map(type, values)), rise, expect is None)
+    if rise or expect is None:
+        values += (scope, key, operation, family, bytearray(fingerprint), fence, attempt, first_at)
     if cursor.execute(sql, bound(values)).rowcount == 1:
         landed = new_tuple(Record, (
             id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence,
@@ -175,36 +186,36 @@ def _plain_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
         cursor.close()
 
 
-@cache
+@lru_cache(maxsize=256)
 def _statement(
-    kinds: tuple[type, ...], rises: bool, fresh: bool
+    rises: bool, fresh: bool, kind: str, guarantee: str, state: str, doubt: int, codec: str | None, *absent: bool
 ) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
     """
-    The statement for values of these kinds (which columns are NULL?), whether its fence rises, and whether it goes
-    where nothing stands; and what it binds of `values`.
+    The statement for a write of this shape, and what it binds of the values of `put_in`.
 
     The fence is chosen before the statement runs; the statement itself refuses one that a purge has used up. A write
     that keeps its fence follows one that it names by its version: what a claim fixes stands there already.
     """
-    keeps = not rises
-    null = {column for column, kind in zip(_WRITTEN, kinds, strict=False) if kind is NoneType}
-    columns = _WRITTEN[_FIXED:] if keeps and not fresh else _WRITTEN
-    places = {column: "NULL" if column in null else "?" for column in columns}
-    filled = [number for number, column in enumerate(_WRITTEN) if column in places and column not in null]
-    fence, version = _WRITTEN.index("fence"), len(_WRITTEN)
-    above_floor = "" if keeps else f" AND ? > {_FLOOR}"
-    least = () if keeps else (fence,)
+    columns = _CHANGED if fresh or rises else tuple(one for one in _CHANGED if one not in FIXED_BY_CLAIM)
+    null = set(compress(_NULLABLE, absent)) | ({"codec"} if codec is None else set())
+    words = {"kind": kind, "guarantee": guarantee, "state": state, "codec": codec or ""}
+    literals = {column: f"'{word}'" for column, word in words.items() if _PLAIN.fullmatch(word)}
+    literals |= {"doubt": str(doubt)} | dict.fromkeys(null, "NULL")
+    places = {column: literals.get(column, "?") for column in columns}
+    bound = [_BOUND.index(column) for column in columns if column not in literals]
+    above_floor = f" AND ? > {_FLOOR}" if rises else ""
+    least = [_BOUND.index("fence")] if rises else []
+    id, version = _BOUND.index("id"), _BOUND.index("expect")
     if fresh:
-        where = f" WHERE{above_floor.removeprefix(' AND')}" if above_floor else " WHERE true"
+        where = above_floor.removeprefix(" AND") or " true"
         sql = (
-            f"INSERT INTO onceward_records ({', '.join(places)}) SELECT {', '.join(places.values())}{where} "
-            "ON CONFLICT (id) DO NOTHING"
+            f"INSERT INTO onceward_records (id, {', '.join(places)}) SELECT ?, {', '.join(places.values())} "
+            f"WHERE{where} ON CONFLICT (id) DO NOTHING"
         )
-        return sql, itemgetter(*filled, *least)
-    places.pop("id", None)
+        return sql, itemgetter(*[id, *bound, *least])
     changes = ", ".join(f"{column} = {place}" for column, place in places.items())
     sql = f"UPDATE onceward_records SET {changes} WHERE id = ? AND version = ?{above_floor}"  # noqa: S608
-    return sql, itemgetter(*(number for number in filled if number), 0, version, *least)
+    return sql, itemgetter(*[*bound, id, version, *least])
 
 
 def scan(cursor: sqlite3.Cursor, after: bytes, limit: int, selection: Selection, now: int) -> list[Record]:
