@@ -172,13 +172,12 @@ def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bo
     for _ in range(PUT_TRIES):
         failpoints.hit(BEFORE_PUT)
         try:
-            [row] = yield query
+            result = yield from put_result((yield query), write, expect)
         except FAILURES as error:
             pause = patience.pause_before_retry(error)
             yield pause
             continue
         failpoints.hit(AFTER_PUT)
-        result = rows.put_result_of(row, write, expect)
         if result is not None and _is_own_write(result, write) and not relaxed:
             try:
                 yield QueryEffect(rows.BARRIER)
@@ -235,8 +234,8 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
     relaxed = target.may_relax and all(write.relaxed for write, _ in puts)
     if len(puts) == 1:
         [(write, expect)] = puts
-        [row] = yield put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
-        results = [rows.put_result_of(row, write, expect)]
+        shown = yield put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
+        results = [(yield from put_result(shown, write, expect))]
     else:
         found = yield _batch_query(puts, relaxed)
         by_id = {row[-1]: row for row in found}
@@ -281,19 +280,30 @@ def conclude(
     return results
 
 
+def conclude_one(
+    shown: Sequence[Any], write: Write, expect: bytes | None, seen: SettledIds
+) -> Flow[list[PutResult | None]]:
+    """The same of one put, by what its statement has shown."""
+    result = yield from put_result(shown, write, expect)
+    return (yield from conclude([(write, expect)], [result], seen))
+
+
 def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
     """The records that are there; None for each id that has none and has to be claimed."""
     failpoints.hit(BEFORE_PUT)
-    if len(puts) == 1:
-        found = yield QueryEffect(wire.FIND, [puts[0][0].id])
-    else:
-        found = yield QueryEffect(wire.FIND_MANY, wire.ids_value([write.id for write, _ in puts]))
+    found = yield from _find_many([write.id for write, _ in puts])
     failpoints.hit(AFTER_PUT)
-    by_id = {row[1]: row for row in found}
-    return [
-        None if (row := by_id.get(write.id)) is None else PutResult(False, rows.record_of(row[0], row[1:]))
-        for write, _ in puts
-    ]
+    return [None if one is None else PutResult(False, one) for one in found]
+
+
+def _find_many(ids: Sequence[bytes]) -> Flow[list[Record | None]]:
+    """The records with these ids, those that are there."""
+    if len(ids) == 1:
+        found = yield QueryEffect(wire.FIND, [ids[0]])
+    else:
+        found = yield QueryEffect(wire.FIND_MANY, wire.ids_value(ids))
+    by_id = {row[1]: rows.record_of(row[0], row[1:]) for row in found}
+    return [by_id.get(id) for id in ids]
 
 
 def put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
@@ -302,6 +312,15 @@ def put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bo
         return QueryEffect(wire.END, wire.end_values(write, expect, lock_timeout, relaxed))
     values = wire.put_values(write, expect, lock_timeout, relaxed)
     return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
+
+
+def put_result(shown: Sequence[Any], write: Write, expect: bytes | None) -> Flow[PutResult | None]:
+    """What came of one put, by what its statement has shown; None if it has to be sent again."""
+    if shown:
+        return rows.put_result_of(shown[0], write, expect)
+    # An ending that has changed nothing.
+    [result] = yield from _find_many([write.id])
+    return None if result is not None and result.version == expect else PutResult(False, result)
 
 
 def _batch_query(puts: Sequence[tuple[Write, bytes | None]], relaxed: bool) -> QueryEffect:

@@ -41,7 +41,7 @@ from onceward.stores._postgres_errors import (
     retry_decision,
 )
 from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, QueryParameters, ScriptEffect, SleepEffect
-from onceward.stores._postgres_rows import landed_record, new_tuple, put_result_of
+from onceward.stores._postgres_rows import landed_record, new_tuple
 from onceward.stores._postgres_timeout import POLL_SECONDS, interrupt_or_silence, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import (
@@ -184,12 +184,10 @@ class AsyncPostgresPool:
         if expect is None and write.id in seen:
             return await self._run(flows.peek_or_put_many(self.target, [(write, expect)], seen), in_batch=True)
         sql, values = flows.put_query(write, expect, flows.BATCH_LOCK_TIMEOUT, self.target.may_relax and write.relaxed)
-        [row] = await self._query_for_batch(sql, values)
-        fence = row[2]
-        if fence is None:
-            shown = [put_result_of(row, write, expect)]
-            return await self._run(flows.conclude([(write, expect)], shown, seen), in_batch=True)
-        entry.answer = result = new_tuple(PutResult, (True, landed_record(write, row[0], row[1], fence)))
+        shown = await self._query_for_batch(sql, values)
+        if not shown or shown[0][2] is None:
+            return await self._run(flows.conclude_one(shown, write, expect, seen), in_batch=True)
+        entry.answer = result = new_tuple(PutResult, (True, landed_record(write, *shown[0][:3])))
         entry.done = True
         if expect is not None:
             seen.note(write.id, result)

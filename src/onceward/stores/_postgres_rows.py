@@ -8,6 +8,8 @@ A put is one statement, which is a whole transaction by itself:
     landed    the insert or the update, if it took place
     result    the clock again, and the fence of what landed, or else the row that was seen
 
+What ends a claim nearly always lands. So `END` is the update alone, and if it changes nothing, the row is read.
+
 In two cases the result decides nothing: a claim neither saw a row nor could insert one, or a swap saw the version that
 it expected and could not replace it. Both lost a race to a transaction that committed after the statement began. What
 was seen is older than what is there now, so the statement has to be sent again.
@@ -55,8 +57,8 @@ LOOKS = 1_000
 """Records that one statement of a purge looks at."""
 
 _SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget"}
-US = "(extract(epoch FROM {}) * 1000000)::bigint"
-"""A time of the server's in microseconds since 1970."""
+US = "(date_part('epoch', {}) * 1000000)::bigint"
+"""A time of the server's in microseconds since 1970. In floats, which are exact until 2255, not in numerics."""
 _US = US.format("clock_timestamp()")
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 _WAITING = (
@@ -68,10 +70,9 @@ DURABLE = f"CASE {_WAITING}"
 _AS_DURABLE_AS_ASKED = f"CASE WHEN %(relaxed)s::boolean THEN set_config('synchronous_commit', 'off', true) {_WAITING}"
 TRACE = "pg_logical_emit_message(true, 'onceward', '')"
 """Writes nothing to a table, but makes a commit that can be waited for."""
-CLOCK = (
-    f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), "
-    f"{_AS_DURABLE_AS_ASKED})"
-)
+_BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
+_CLOCK = f"(SELECT {_US} AS now, {_BOUNDED}, {_AS_DURABLE_AS_ASKED})"
+CLOCK = f"clock AS MATERIALIZED {_CLOCK}"
 """First in every statement that writes: it sets the lock timeout before anything can wait for a lock."""
 BARRIER = f"SELECT {DURABLE}, {TRACE}".encode()
 """
@@ -79,7 +80,6 @@ A write that changes no table but waits as any other does: for the disk, and for
 one. When it is confirmed, everything committed before it is as durable as it is.
 """
 _BEFORE = "before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout)"
-_BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
 JOINED_CLOCK = f"{_BEFORE}, clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED} FROM before)"  # noqa: S608 - constants
 """For the caller's transaction: its durability stays as it is, and `RESTORED` gives its lock timeout back."""
 RESTORED = ", set_config('lock_timeout', (SELECT lock_timeout FROM before), true)"
@@ -205,13 +205,10 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".en
 
 
 END = f"""
-WITH {CLOCK},
-landed AS MATERIALIZED (
-    UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM clock
-    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
-SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}
-FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
-"""The usual swap, which ends what a claim began: half of the parameters, and nothing is looked up if it lands."""
+UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM {_CLOCK} AS clock
+WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea
+RETURNING clock.now, {_US}, kept.fence""".encode()  # noqa: S608 - constants
+"""The usual swap, which ends what a claim began: half of the parameters. One that changes nothing shows nothing."""
 CLAIM, SWAP = claim_or_row_statement(CLOCK), swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
 """Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
@@ -506,11 +503,11 @@ _NARROW = 5
 
 def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> PutResult | None:
     """The result of a put; None if the statement's snapshot was too old, so that it has to be sent again."""
-    if len(row) <= _NARROW:
-        return landed_or_row(row, write, expect)
     now, then, fence = row[:3]
     if fence is not None:
         return PutResult(True, landed_record(write, now, then, fence))
+    if len(row) <= _NARROW:
+        return landed_or_row(row, write, expect)
     if row[3] is None:
         return None if expect is None else PutResult(False, None)
     if expect is not None and row[13] == expect:

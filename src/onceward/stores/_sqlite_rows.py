@@ -94,8 +94,8 @@ def put_in(
 
     This runs for every write, so it is written for speed. The record is what `record_from_write` gives (a test holds
     that), in a third of its time: the fields are unpacked once. And `sqlite3` looks for an adapter whenever it binds
-    bytes or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and
-    short bytes are bound as bytearrays. So are words that repeat (a state, a guarantee).
+    bytes or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, with
+    the words that repeat (a state, a guarantee), and short bytes are bound as bytearrays.
     """
     # fmt: off
     (

@@ -95,8 +95,6 @@ class _SqliteStoreBase:
         self.path = self._database.path
         self.environment = self._database.environment
         self._wall_us = self._database.environment.wall_us
-        if not self._awaits:
-            vars(self)["put"] = self._database.put  # The method of that name, without a call of its own for each.
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:

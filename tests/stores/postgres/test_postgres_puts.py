@@ -65,6 +65,20 @@ class TestAskingAgain:
 
         assert (False, theirs.version) == (standing.landed, standing.record.version)
 
+    @pytest.mark.fault("an-ending-that-changes-nothing-shows-nothing")
+    def test_an_ending_that_comes_late_is_shown_what_stands_there(self, store: Handle) -> None:
+        """
+        Its statement changes nothing and shows nothing, so the row is read; and where there is none, none is shown.
+        """
+        held = store.put(row("test:late")).record
+        landed = store.put(settled(held), held.version)
+        late = store.put(settled(held, result=b'"late"'), held.version)
+        store.call("erase", [held.id])
+        gone = store.put(settled(held), held.version)
+
+        assert (late.landed, late.record and late.record.version) == (False, landed.record.version)
+        assert gone == (False, None)
+
     def test_a_change_that_met_another_under_way_is_shown_the_winner(
         self, store: Handle, url: str, admin: psycopg.Connection[Any]
     ) -> None:
