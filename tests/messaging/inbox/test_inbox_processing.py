@@ -143,11 +143,12 @@ class TestOnce:
                 everything.set()
 
         inboxes = [world.open() for _ in range(2)]
+        # The clock is moved by whoever waits. So while the file is busy, attempts come at once and would run out, and a
+        # patience of seconds may be over before a thread has had its turn.
         for one in inboxes:
-            one.add(pacspace(note))
+            one.add(pacspace(note, attempts=1_000))
         for number in range(20):
             inboxes[0].receive("pac", *world.signed(f"e-{number}"))
-        # The clock is moved by whoever waits, so a patience of seconds may be over before a thread has had its turn.
         with inboxes[0].working(2, stop_seconds=1e6), inboxes[1].working(2, stop_seconds=1e6):
             assert everything.wait(60)
         world.pass_time(LEASE_SECONDS)
