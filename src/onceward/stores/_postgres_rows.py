@@ -58,7 +58,7 @@ LOOKS = 1_000
 
 _SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget"}
 US = "(date_part('epoch', {}) * 1000000)::bigint"
-"""A time of the server's in microseconds since 1970. In floats, which are exact until 2255, not in numerics."""
+"""A time of the server's in microseconds since 1970. In floats, which are exact until 2106, not in numerics."""
 _US = US.format("clock_timestamp()")
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 _WAITING = (

@@ -215,7 +215,7 @@ def test_words_are_translated_as_they_are_meant() -> None:
     Values, the server's time, and the lock; nothing else.
     """
     assert translate_sql("SELECT :now, :nower WHERE a = :a {lock}") == (
-        b"SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, %(nower)s WHERE a = %(a)s FOR UPDATE"
+        b"SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint, %(nower)s WHERE a = %(a)s FOR UPDATE"
     )
 
 

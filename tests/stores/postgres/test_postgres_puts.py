@@ -188,6 +188,19 @@ class TestOneStatement:
 
             assert proxy.requests - before == 3
 
+    def test_the_clock_is_exact_to_the_microsecond(self, admin: psycopg.Connection[Any]) -> None:
+        """
+        It is computed in floats: the same as in numerics, for instants all over the years until 2106.
+        """
+        instant = "timestamptz '1970-01-01 00:00Z' + make_interval(secs => 42949672.95) * n + n * interval '1.234567 s'"
+        exact = "(extract(epoch FROM at) * 1000000)::bigint"
+        [(different, last)] = admin.execute(
+            f"SELECT count(*) FILTER (WHERE {rows.US.format('at')} <> {exact}), max(at)::text "
+            f"FROM (SELECT {instant} AS at FROM generate_series(0, 100, 0.01) AS n) AS times"
+        ).fetchall()
+
+        assert (different, last[:4]) == (0, "2106")
+
     def test_statements_are_short_enough_to_be_remembered(self) -> None:
         """
         psycopg takes longer statements apart again for every call. A batch it never sees: that is prepared by its name.
