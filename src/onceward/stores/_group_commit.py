@@ -238,7 +238,7 @@ class GroupCommit:
         """Perform an entry, in this thread or in that of a leader; its result."""
         try:
             with self.mutex:
-                alone = not self.leads or self._may_go_alone(entry)
+                alone = not self.leads or (len(self.leads) < self._most and self._may_go_alone(entry))
                 if alone:
                     self.leads[entry] = batch = [entry]
             if alone:
@@ -294,8 +294,10 @@ class GroupCommit:
             wake.acquire()
             entry.wake = wake
             self.queue.append(entry)
-            self.elect_and_wake()
-            self._wake_if_elsewhere(entry)
+            if len(self.leads) < self._most:
+                self.elect_and_wake()
+            if self._workers:
+                self._wake_if_elsewhere(entry)
         return wake.acquire(timeout=seconds)
 
     def _lead(self, leader: QueueEntry) -> None:
@@ -411,8 +413,8 @@ class GroupCommit:
     # What every leader does. Under the mutex, all but `_answer`.
 
     def _may_go_alone(self, entry: QueueEntry) -> bool:
-        """Whether an entry can be a batch of its own although another one is under way."""
-        if len(self.leads) >= self._most or self.queue or entry.write is None:
+        """Whether an entry can be a batch of its own although another one is under way; there may be one more."""
+        if self.queue or entry.write is None:
             return False
         batches = self.leads.values()
         return is_worth_sending(1, batches) and entry.write.id not in ids_of(batches)
