@@ -14,19 +14,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from sqlite_support import HOUR, SECOND, Clock, claimed, key, put_settled, settled, statements_of
 
-from onceward._core.record import Record
+from onceward._core.record import Record, release
 from onceward._core.store_protocols import PurgeResult
 from onceward.stores import _sqlite_purge as purging
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
 BLOCK = purging.BLOCK
+# When a row is found at the latest: its block may have been looked through while it was in flight.
+FOUND = f"""max({purging._DUE}, settled_at + max(settled_at - first_at, {purging.LOOK_AGAIN}))"""
 LATE = f"""
 SELECT count(*) FROM onceward_records JOIN onceward_blocks ON block = onceward_records.rowid / 128
-WHERE {purging._ENDED} AND {purging._DUE} < onceward_blocks.due"""
+WHERE {purging._ENDED} AND {FOUND} < onceward_blocks.due"""
 LOST = """
 SELECT count(*) FROM onceward_records WHERE rowid / 128 <= (SELECT max(block) FROM onceward_blocks)
 AND rowid / 128 NOT IN (SELECT block FROM onceward_blocks)"""
-DUE = f"SELECT count(*) FROM onceward_records WHERE {purging._ENDED} AND {purging._DUE} <= "
+DUE = f"SELECT count(*) FROM onceward_records WHERE {purging._ENDED} AND {FOUND} <= "
 
 
 @pytest.fixture
@@ -111,10 +113,10 @@ class TestBlocks:
 
         assert [one for one in statements if not one.lstrip().startswith("SELECT")] == []
 
-    @pytest.mark.fault("a-row-that-is-due-earlier-is-found-later")
-    def test_a_row_of_an_old_block_that_ends_soon_is_found(self, store: SqliteStore, clock: Clock) -> None:
+    @pytest.mark.fault("a-block-with-a-row-in-flight-is-not-looked-at-again")
+    def test_a_row_that_was_in_flight_when_its_block_was_noted_is_found(self, store: SqliteStore, clock: Clock) -> None:
         """
-        It was in flight when its block was noted, and all others are kept for long.
+        It ends soon afterwards, and all others are kept for long: it is found after a minute.
         """
         held = store.put(claimed(key(1)), None).record
         assert held is not None
@@ -122,11 +124,69 @@ class TestBlocks:
         store.purge(10)
         noted = asked(store, "SELECT count(*) FROM onceward_blocks")
         store.put(settled(held, replay=SECOND, forget=SECOND), held.version)
-        clock.now += SECOND
+        clock.now += 60 * SECOND
 
         assert noted == 9
         assert store.purge(10) == PurgeResult(1, 0)
         assert store.purge(10) == PurgeResult(0, 0)
+
+    @pytest.mark.fault("a-row-in-flight-is-looked-at-every-minute")
+    def test_what_is_long_in_flight_is_looked_at_less_and_less_often(self, store: SqliteStore, clock: Clock) -> None:
+        """
+        Purged every minute for a thousand minutes: its block is looked through ten times, and for twice as long eleven.
+        """
+        assert store.put(claimed(key(1)), None).landed
+        fill(store, 9 * BLOCK, first=100, replay=1000 * HOUR, forget=1000 * HOUR)
+        store.purge(10)
+        looks = []
+        with statements_of(store) as statements:
+            for _ in range(2):
+                for _ in range(1000):
+                    clock.now += 60 * SECOND
+                    store.purge(10)
+                looks.append(sum(one.startswith("UPDATE onceward_blocks") for one in statements))
+
+        assert looks == [10, 11]
+
+    @pytest.mark.fault("a-row-that-is-due-earlier-is-found-later")
+    @pytest.mark.parametrize("unclaimed", [False, True])
+    def test_a_row_that_is_claimed_once_more_is_found(self, store: SqliteStore, clock: Clock, unclaimed: bool) -> None:
+        """
+        It was released, its block was noted, and then it ends under a second claim, or without one, and is kept for a
+        second. It is found when the lease of that claim would have been over.
+        """
+        held = store.put(claimed(key(1)), None).record
+        assert held is not None
+        released = store.put(release(held, version=b"r" * 16, forget=1000 * HOUR), held.version).record
+        assert released is not None
+        fill(store, 9 * BLOCK, first=100, replay=1000 * HOUR, forget=1000 * HOUR)
+        store.purge(10)
+        again = claimed(key(1), fence=released.fence + 1)
+        if unclaimed:
+            ended: dict[str, Any] = {"state": "settled", "lease": None, "replay": SECOND, "forget": SECOND}
+            assert store.put(again._replace(**ended), released.version).landed
+            clock.now += SECOND
+        else:
+            second = store.put(again, released.version).record
+            assert second is not None
+            assert store.put(settled(second, replay=SECOND, forget=SECOND), second.version).landed
+            clock.now += 30 * SECOND
+
+        assert store.purge(10) == PurgeResult(1, 0)
+
+    @pytest.mark.fault("what-ends-a-claim-runs-a-trigger")
+    def test_the_usual_ending_runs_no_trigger(self, store: SqliteStore) -> None:
+        """
+        SQLite's own program of the statement: the record is written, and no index and no other table.
+        """
+        held = store.put(claimed(key(1)), None).record
+        assert held is not None
+        with statements_of(store) as statements:
+            store.put(settled(held), held.version)
+        ending = next(one for one in statements if one.startswith("UPDATE onceward_records"))
+        plan = writer_of(store).execute(f"EXPLAIN {ending}").fetchall()
+
+        assert [row[1] for row in plan if row[1] in ("Program", "Insert", "IdxInsert")] == ["Insert"]
 
     @pytest.mark.fault("a-number-given-again-is-in-an-old-block")
     def test_rows_that_get_old_numbers_are_found(self, store: SqliteStore, clock: Clock) -> None:
@@ -219,6 +279,7 @@ class PurgeMachine(RuleBasedStateMachine):
         self.store = SqliteStore(path, synchronous="normal", environment=self.clock)
         self.last = 0
         self.held: list[Record] = []
+        self.released: list[Record] = []
 
     @rule(count=st.integers(1, 3 * BLOCK), seconds=st.integers(1, 50), kept=st.booleans())
     def settle(self, count: int, seconds: int, kept: bool) -> None:
@@ -242,6 +303,24 @@ class PurgeMachine(RuleBasedStateMachine):
         for held in self.held:
             self.store.put(settled(held, replay=seconds * SECOND, forget=seconds * SECOND), held.version)
         self.held = []
+
+    @rule(seconds=st.integers(1, 1000))
+    def release(self, seconds: int) -> None:
+        """Records of before are released, and kept for longer than others."""
+        for held in self.held:
+            put = self.store.put(release(held, version=b"r" * 16, forget=seconds * SECOND), held.version)
+            if put.landed and put.record is not None:
+                self.released.append(put.record)
+        self.held = []
+
+    @rule()
+    def claim_again(self) -> None:
+        """What was released is claimed once more."""
+        for one in self.released:
+            put = self.store.put(claimed(one.id, fence=one.fence + 1), one.version)
+            if put.landed and put.record is not None:
+                self.held.append(put.record)
+        self.released = []
 
     @rule(share=st.floats(0, 1), some=st.integers(1, 2 * BLOCK))
     def erase(self, share: float, some: int) -> None:

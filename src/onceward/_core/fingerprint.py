@@ -20,6 +20,7 @@ from hashlib import sha256
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.keys import length_prefixed
+from onceward._core.short_hash import SHORT, short_sha256
 
 FINGERPRINT_BYTES = 33
 # HMAC is as strong as its secret is hard to guess: 128 bits, the least that NIST SP 800-107 calls strong.
@@ -28,21 +29,23 @@ SECRET_BYTES_MIN = 16
 _CANONICAL, _RAW, _KEYED = b"\x01", b"\x02", b"\x03"
 _SCHEMES = frozenset(_CANONICAL + _RAW + _KEYED)
 # They have read the prefix of their scheme. To copy one takes less than to make a new one.
-_CANONICAL_HASHER = sha256(b"onceward/fingerprint/1\0")
+_CANONICAL_PREFIX = b"onceward/fingerprint/1\0"
+_SHORT_HASHER, _CANONICAL_HASHER = short_sha256(_CANONICAL_PREFIX), sha256(_CANONICAL_PREFIX)
 _RAW_HASHER = sha256(b"onceward/fingerprint/2\0")
 _KEYED_PREFIX = b"onceward/fingerprint/3\0"
 
 
 def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
-    hasher = _CANONICAL_HASHER.copy()
-    hasher.update(canonical(request))
+    form = canonical(request)
+    hasher = (_SHORT_HASHER if len(form) <= SHORT else _CANONICAL_HASHER).copy()
+    hasher.update(form)
     return _CANONICAL + hasher.digest()
 
 
 def fingerprint_form(form: bytes) -> bytes:
     """The same of a value whose canonical form is known."""
-    hasher = _CANONICAL_HASHER.copy()
+    hasher = (_SHORT_HASHER if len(form) <= SHORT else _CANONICAL_HASHER).copy()
     hasher.update(form)
     return _CANONICAL + hasher.digest()
 

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from onceward._core.errors import ConfigurationError, KeyInvalid, KeyMissing, ScopeMissing
+from onceward._core.short_hash import short_sha256
 
 if TYPE_CHECKING:
     from hashlib import _Hash as HASH
@@ -145,7 +146,7 @@ def length_prefixed(part: str) -> bytes:
 @lru_cache(maxsize=_SCOPES_REMEMBERED)
 def _hasher(kind: str, scope: str) -> HASH:
     """It has read what the ids of one kind and scope begin with. To copy it takes less than to make a new one."""
-    return sha256(_DOMAIN + length_prefixed(kind) + length_prefixed(scope))
+    return short_sha256(_DOMAIN + length_prefixed(kind) + length_prefixed(scope))
 
 
 def _fault_of(name: object, limit: int) -> str:

@@ -4,8 +4,12 @@ Purging a SQLite store: how rows that are due are found, deleted and shrunk.
 Since schema 4 no index says when a row is due, because every settle would write a page of it. SQLite numbers rows in
 the order in which they came (`rowid`), and for each block of 128 numbers a row of `onceward_blocks` has the time at
 which the first of its rows is due. So a purge reads the blocks that are due, and the youngest rows, which are in no
-block yet: it notes their blocks once there are enough of them, or when it writes anyway. Two triggers keep this true
-whoever writes: a block is never due later than one of its rows, and a number that is given again is in no block.
+block yet: it notes their blocks once there are enough of them, or when it writes anyway.
+
+What is in flight or in doubt has no such time yet. A block with such a row is looked through again after a minute, and
+then after as long as that row has been there: so its end is noticed late by a minute, or by the time that it took. What
+is claimed once more raises its fence, and a trigger on that has its block looked through when the lease is over.
+Another trigger sees to it that a number that is given again is in no block. What ends a claim runs no trigger.
 
 Files of an older schema have an index (`onceward_due`), until `store migrate` brings them up to date.
 """
@@ -24,6 +28,9 @@ BLOCKS_WAITING_MAX = 8
 BLOCKS_NOTED_MAX = 16
 """Blocks that one transaction notes: about a millisecond, for which others wait."""
 
+LOOK_AGAIN = 60_000_000
+"""Microseconds, at least, until a block with a row that has not ended is looked through again."""
+
 _NEVER = 2**63 - 1
 _BLOCKS = "SELECT value >= 4 FROM onceward_meta WHERE name = 'schema_version'"
 # Spelled as in the index of older files, or SQLite would not use it.
@@ -32,6 +39,8 @@ _DUE = (
     "coalesce(forget_at, 9223372036854775807))"
 )
 _ENDED = "state IN ('settled', 'released')"
+_LOOK = f"min(CASE WHEN {_ENDED} THEN {_DUE} ELSE ?1 + max({LOOK_AGAIN}, ?1 - first_at) END)"
+"""When a block is due, by its rows, at a time: the first parameter of its statement."""
 DUE_BY_INDEX = f"""
 SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
 WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND {_ENDED}
@@ -43,13 +52,13 @@ _LAST_NOTED = "SELECT ifnull(max(block), -1) FROM onceward_blocks"
 _FIRST_SINCE = f"SELECT rowid / {BLOCK} FROM onceward_records WHERE rowid >= {BLOCK} * ? ORDER BY rowid LIMIT 1"  # noqa: S608
 _NOTE = f"""
 INSERT INTO onceward_blocks (block, due)
-SELECT rowid / {BLOCK}, ifnull(min({_DUE}) FILTER (WHERE {_ENDED}), {_NEVER}) FROM onceward_records
+SELECT rowid / {BLOCK}, ifnull({_LOOK}, {_NEVER}) FROM onceward_records
 WHERE {_WITHIN} GROUP BY rowid / {BLOCK}"""  # noqa: S608 - constants
 DUE_BLOCK = "SELECT block FROM onceward_blocks WHERE due <= ? ORDER BY due LIMIT 1"
 DUE_WITHIN = f"""
 SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
 WHERE {_WITHIN} AND {_DUE} <= ? AND {_ENDED} ORDER BY rowid LIMIT ?"""  # noqa: S608 - constants
-_LEFT = f"SELECT count(*), min({_DUE}) FILTER (WHERE {_ENDED}) FROM onceward_records WHERE {_WITHIN}"  # noqa: S608
+_LEFT = f"SELECT count(*), ifnull({_LOOK}, {_NEVER}) FROM onceward_records WHERE {_WITHIN}"  # noqa: S608
 _SET_BLOCK = "UPDATE onceward_blocks SET due = ? WHERE block = ?"
 _DROP_BLOCK = "DELETE FROM onceward_blocks WHERE block = ?"
 _DROP_BLOCKS = "DELETE FROM onceward_blocks"
@@ -115,7 +124,7 @@ def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> Purge
     if not _has_blocks(cursor):
         due = cursor.execute(DUE_BY_INDEX, (now, now, limit)).fetchall()
         return Purged(*_carry_out(cursor, due, version), len(due) < limit)
-    tail, is_all = _note_blocks(cursor)
+    tail, is_all = _note_blocks(cursor, now)
     forgotten = shrunk = 0
     # At most `limit` blocks: in some, nothing is due after all, because their rows are kept for longer now.
     for _ in range(limit):
@@ -124,7 +133,7 @@ def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> Purge
             break
         gone, less = _carry_out(cursor, _due_within(cursor, found[0], limit - forgotten - shrunk, now), version)
         forgotten, shrunk = forgotten + gone, shrunk + less
-        _see_to_block(cursor, found[0])
+        _see_to_block(cursor, found[0], now)
         if forgotten + shrunk == limit:
             return Purged(forgotten, shrunk, False)
     else:
@@ -150,7 +159,7 @@ def _unnoted(cursor: sqlite3.Cursor) -> tuple[int, int]:
     return (found[0] if found is not None else max(since, last)), last
 
 
-def _note_blocks(cursor: sqlite3.Cursor) -> tuple[int, bool]:
+def _note_blocks(cursor: sqlite3.Cursor, now: int) -> tuple[int, bool]:
     """Note blocks that are full, but not too many at once; the block after them, and whether it is the last."""
     first, last = _unnoted(cursor)
     if first > last:
@@ -159,7 +168,7 @@ def _note_blocks(cursor: sqlite3.Cursor) -> tuple[int, bool]:
         first, last = _unnoted(cursor)
     noted = min(last, first + BLOCKS_NOTED_MAX)
     if first < noted:
-        cursor.execute(_NOTE, (first, noted))
+        cursor.execute(_NOTE, (now, first, noted))
     return noted, noted == last
 
 
@@ -168,11 +177,11 @@ def _due_within(cursor: sqlite3.Cursor, block: int, limit: int, now: int, *, blo
     return cursor.execute(DUE_WITHIN, (now, block, block + blocks, now, limit)).fetchall()
 
 
-def _see_to_block(cursor: sqlite3.Cursor, block: int) -> None:
+def _see_to_block(cursor: sqlite3.Cursor, block: int, now: int) -> None:
     """After a look through a block: when it is due next."""
-    count, due = cursor.execute(_LEFT, (block, block + 1)).fetchone()
+    count, due = cursor.execute(_LEFT, (now, block, block + 1)).fetchone()
     if count:
-        cursor.execute(_SET_BLOCK, (_NEVER if due is None else due, block))
+        cursor.execute(_SET_BLOCK, (due, block))
     else:
         cursor.execute(_DROP_BLOCK, (block,))
 

@@ -54,23 +54,24 @@ CREATE TABLE onceward_blocks (
 
 CREATE INDEX onceward_blocks_due ON onceward_blocks (due);
 
--- What is there already: a row's time as in the index of before (0001), and never for what is in flight or in doubt.
+-- What is there already: a row's time as in the index of before (0001). What is in flight or in doubt is looked at soon.
 INSERT INTO onceward_blocks (block, due)
 SELECT
     rowid / 128,
     ifnull(min(CASE WHEN state IN ('settled', 'released') THEN min(
         coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at),
         coalesce(forget_at, 9223372036854775807)
-    ) END), 9223372036854775807)
+    ) ELSE first_at END), 9223372036854775807)
 FROM onceward_records WHERE rowid < (SELECT max(rowid) + 1 FROM onceward_records) / 128 * 128 GROUP BY rowid / 128;
 
--- Whoever changes an older row, also by hand: no row is due before its block is. (It may be due later: a purge looks.)
-CREATE TRIGGER onceward_due_earlier AFTER UPDATE ON onceward_records
-WHEN new.replay_until IS NOT NULL OR new.forget_at IS NOT NULL BEGIN
+-- A row that had ended is claimed once more, or ends anew without a claim: its block is looked through when the lease is
+-- over, or when it is due, or soon. (What ends a claim names no fence, and runs no trigger.)
+CREATE TRIGGER onceward_due_earlier AFTER UPDATE OF fence ON onceward_records BEGIN
     UPDATE onceward_blocks
-    SET due = min(ifnull(new.replay_until, new.forget_at), ifnull(new.forget_at, new.replay_until))
-    WHERE block = new.rowid / 128
-    AND due > min(ifnull(new.replay_until, new.forget_at), ifnull(new.forget_at, new.replay_until));
+    SET due = min(due, coalesce(
+        new.lease_until, min(ifnull(new.replay_until, new.forget_at), ifnull(new.forget_at, new.replay_until)), 0
+    ))
+    WHERE block = new.rowid / 128;
 END;
 
 -- SQLite gives the next row the number after the greatest one: a block in which rows come again is not in here.
