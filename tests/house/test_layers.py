@@ -124,7 +124,7 @@ CORE_MAY_IMPORT = frozenset(
 )
 
 # Speed-ups and users' libraries that the core may use if they are there: only inside `try ... except ImportError`.
-CORE_MAY_TRY = frozenset({"orjson"})
+CORE_MAY_TRY = frozenset({"orjson", "_sha2", "_sha256"})
 
 # Single exceptions: a core file, what it may import besides, and why, in a comment.
 # result_restorer.py: only when an annotation already is a msgspec.Struct, so msgspec is imported by the user.

@@ -9,24 +9,22 @@ a wait for the disk or the network, when nothing of that is in the processor's c
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from hashlib import _Hash as HASH
 
+_own: Any
+try:
+    from _sha2 import sha256 as _own  # type: ignore[import-not-found, no-redef]
+except ImportError:
+    try:
+        from _sha256 import sha256 as _own  # type: ignore[import-not-found, no-redef]  # Before Python 3.12.
+    except ImportError:  # An interpreter may be built without.
+        _own = hashlib.sha256
+
 SHORT = 512
 """Bytes up to which this is worth it."""
 
-
-def _find() -> Callable[[bytes], HASH]:
-    for module in ("_sha2", "_sha256"):  # Since Python 3.12, and before. An interpreter may be built without.
-        with suppress(ImportError, AttributeError):
-            found: Callable[[bytes], HASH] = import_module(module).sha256
-            return found
-    return hashlib.sha256
-
-
-short_sha256 = _find()
+short_sha256: Callable[..., HASH] = _own
