@@ -38,7 +38,7 @@ from onceward.adapters._registry import NO_ENCODING, TRANSACTION_ENDED
 from onceward.adapters.record_database import TRANSACTION_FAILED
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_error
-from onceward.stores._postgres_wire import Value, ending_values, int8, put_values
+from onceward.stores._postgres_wire import Value, ending_values, int8, new_claim_values, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
@@ -67,7 +67,8 @@ STOP_UNLESS_OURS = ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() =
 STOP_UNLESS_LANDED = ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
 _OR_STOP = STOP_UNLESS_OURS + STOP_UNLESS_LANDED
 """Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
-_CLAIM = rows.claim_or_row_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
+_NEW_CLAIM = rows.JOINED_NEW_CLAIM(rows.RESTORED + _XID)
+_INSERT = rows.claim_or_row_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 END_OVER = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
@@ -165,7 +166,8 @@ class PsycopgTransactionFlow:
 
     def put(self, write: Write, expect: bytes | None) -> Flow[PutResult]:
         """Write a record in this transaction if its current version is `expect`."""
-        statement = self._ours(_CLAIM if expect is None else _SWAP, self._values(write, expect))
+        first = _NEW_CLAIM if rows.is_new_claim(write) else _INSERT
+        statement = self._ours(first if expect is None else _SWAP, self._values(write, expect))
         for _ in range(PUT_TRIES):
             try:
                 [[row]] = yield from self._sent(statement)
@@ -306,6 +308,8 @@ class PsycopgTransactionFlow:
         try:
             if not expect:
                 return ending_values(write)
+            if expect[0] is None and rows.is_new_claim(write):
+                return [*new_claim_values(write), self._database.lock_timeout.encode()]
             values = put_values(write, expect[0], self._database.lock_timeout, relaxed=False)
         except DRIVER_ERRORS as error:
             raise translate_error(error, self._database.name) from error

@@ -310,8 +310,10 @@ def put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bo
     """The statement of one put."""
     if expect is not None and not write.rise:
         return QueryEffect(wire.END, wire.end_values(write, expect, lock_timeout, relaxed))
+    if expect is None and rows.is_new_claim(write):
+        return QueryEffect(wire.CLAIM, wire.claim_values(write, lock_timeout, relaxed))
     values = wire.put_values(write, expect, lock_timeout, relaxed)
-    return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
+    return QueryEffect(wire.INSERT if expect is None else wire.SWAP, values)
 
 
 def put_result(shown: Sequence[Any], write: Write, expect: bytes | None) -> Flow[PutResult | None]:

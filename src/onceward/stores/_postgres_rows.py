@@ -8,7 +8,9 @@ A put is one statement, which is a whole transaction by itself:
     landed    the insert or the update, if it took place
     result    the clock again, and the fence of what landed, or else the row that was seen
 
-What ends a claim nearly always lands. So `END` is the update alone, and if it changes nothing, the row is read.
+Each part costs the server something in every execution, so the two usual puts have fewer. `CLAIM`, for a key under which
+nothing stands, makes its settings in the condition of its insert, and takes the time at which it came for the clock; so
+does `END`, which ends what a claim began, and is the update alone: it nearly always lands, and if not, the row is read.
 
 In two cases the result decides nothing: a claim neither saw a row nor could insert one, or a swap saw the version that
 it expected and could not replace it. Both lost a race to a transaction that committed after the statement began. What
@@ -21,7 +23,7 @@ behind on a connection that a pooler gives to another client.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,6 +36,8 @@ COLUMNS = (
     *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
     *("codec", "result", "error", "holder"),
 )
+NOT_CLAIMED = ("settled_at", "replay_until", "forget_at", "codec", "result", "error")
+"""What a claim of a new key leaves out."""
 TYPES = {
     **dict.fromkeys(COLUMNS, "bytea"),
     **dict.fromkeys(("kind", "scope", "key", "operation", "state", "guarantee", "codec"), "text"),
@@ -60,6 +64,8 @@ _SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget
 US = "(date_part('epoch', {}) * 1000000)::bigint"
 """A time of the server's in microseconds since 1970. In floats, which are exact until 2106, not in numerics."""
 _US = US.format("clock_timestamp()")
+_BEGUN = US.format("statement_timestamp()")
+"""When a statement came to the server: what `clock.now` is in statements that have no part of their own for it."""
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 _WAITING = (
     "WHEN current_setting('synchronous_commit') IN ('off', 'local') "
@@ -71,8 +77,7 @@ _AS_DURABLE_AS_ASKED = f"CASE WHEN %(relaxed)s::boolean THEN set_config('synchro
 TRACE = "pg_logical_emit_message(true, 'onceward', '')"
 """Writes nothing to a table, but makes a commit that can be waited for."""
 _BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
-_CLOCK = f"(SELECT {_US} AS now, {_BOUNDED}, {_AS_DURABLE_AS_ASKED})"
-CLOCK = f"clock AS MATERIALIZED {_CLOCK}"
+CLOCK = f"clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED}, {_AS_DURABLE_AS_ASKED})"
 """First in every statement that writes: it sets the lock timeout before anything can wait for a lock."""
 BARRIER = f"SELECT {DURABLE}, {TRACE}".encode()
 """
@@ -125,6 +130,14 @@ def _due(field: Any, kept: str = "", first_at: str = "") -> str:
     )
 
 
+def is_new_claim(write: Write) -> bool:
+    """Whether it has nothing besides what a claim of a new key has: `CLAIM` is for those, `INSERT` for all others."""
+    return write[15] is None and write[16] is not None and write[17:23] == _NEW_CLAIM
+
+
+_NEW_CLAIM = (None, None, None, None, None, True)
+
+
 def _values(field: Any) -> str:
     return ", ".join((*(_value(column, field) for column in COLUMNS), _due(field)))
 
@@ -140,11 +153,22 @@ def _ending(field: Any) -> str:
     return ", ".join((*changes, f"due_at = {_due(field, 'kept.due_at', 'kept.first_at')}"))
 
 
+def _timed(sql: str) -> bytes:
+    """A statement without a part for the clock: the server prepares every part of a plan for each execution."""
+    return sql.replace("clock.now", _BEGUN).encode()
+
+
+_CLAIMED = tuple(one for one in COLUMNS if one not in NOT_CLAIMED)
+_FENCE = f"greatest(%(fence)s::bigint, clock.now, {_FLOOR} + 1)"
+_BOUND: Any = _Bound()
+_OPENED = f"CASE WHEN %(state)s::text = 'in_doubt' THEN {OPEN} END"
+_CLAIM = ", ".join((*(_FENCE if one == "fence" else _value(one, _BOUND) for one in _CLAIMED), _OPENED))
 _INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)}, due_at)"
 _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
 _THERE = "onceward_records AS seen WHERE id = %(id)s::bytea"
 _OTHERWISE_ROW = f"CASE WHEN landed.fence IS NULL THEN (SELECT ROW({_SEEN_COLUMNS}) FROM {_THERE}) END"  # noqa: S608
 """What stands there, as one column, if the put did not land: most do, and each column costs server and client."""
+_LANDED = "FROM (SELECT (SELECT fence FROM landed) AS fence) AS landed"
 
 
 def claim_statement(clock: str, restored: str = "") -> bytes:
@@ -170,14 +194,27 @@ SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}{restored}
 FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
 
 
+def new_claim_statement(before: str, first: str, restored: str = "") -> bytes:
+    """
+    The same of a claim that nothing precedes (`is_new_claim`), which has fewer columns.
+
+    `first` is asked before anything is inserted, and so before any lock is waited for; `before` is what it may read.
+    """
+    return _timed(f"""
+WITH {before}landed AS (
+    INSERT INTO onceward_records ({", ".join(_CLAIMED)}, due_at) SELECT {_CLAIM}{" FROM before" if before else ""}
+    WHERE NOT EXISTS (SELECT FROM {_THERE}) AND {first}
+    ON CONFLICT (id) DO NOTHING RETURNING fence)
+SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}{restored} {_LANDED}""")  # noqa: S608 - constants
+
+
 def end_statement(checked: str) -> bytes:
     """Update a record that this very transaction has put: nobody can stand in the way, so no lock is waited for."""
-    return f"""
-WITH clock AS MATERIALIZED (SELECT {_US} AS now),
-landed AS (
-    UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM clock
+    return _timed(f"""
+WITH landed AS (
+    UPDATE onceward_records AS kept SET {_ending(_Bound())}
     WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
-SELECT clock.now, {_US}, landed.fence{checked} FROM clock LEFT JOIN landed ON true""".encode()  # noqa: S608 - constants
+SELECT clock.now, {_US}, landed.fence{checked} {_LANDED}""")  # noqa: S608 - constants
 
 
 def insert_statement(checked: str, first: str = "") -> bytes:
@@ -187,9 +224,9 @@ def insert_statement(checked: str, first: str = "") -> bytes:
     For a transaction that is undone then anyway. It costs the server half of what `claim_statement` does. What `first`
     asks for is done before anything is inserted, what `checked` asks for after that.
     """
-    return f"""
-{_INSERT} SELECT {_values(_Bound())} FROM (SELECT {_US} AS now{first}) AS clock
-RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""".encode()  # noqa: S608 - constants
+    return _timed(f"""
+{_INSERT} SELECT {_values(_Bound())}{f" FROM (SELECT {first}) AS asked" if first else ""}
+RETURNING coalesce(settled_at, first_at), {_US}, fence{checked}""")  # noqa: S608 - constants
 
 
 def swap_statement(clock: str, restored: str = "") -> bytes:
@@ -204,12 +241,16 @@ SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".encode()  # noqa: S608 - constants
 
 
-END = f"""
-UPDATE onceward_records AS kept SET {_ending(_Bound())} FROM {_CLOCK} AS clock
-WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea
-RETURNING clock.now, {_US}, kept.fence""".encode()  # noqa: S608 - constants
+_SET = f"{_BOUNDED} IS NOT NULL AND ({_AS_DURABLE_AS_ASKED}) IS DISTINCT FROM ''"
+"""A condition that always holds: it makes the settings, when the row is found and before its lock is waited for."""
+END = _timed(f"""
+UPDATE onceward_records AS kept SET {_ending(_Bound())}
+WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea AND {_SET}
+RETURNING clock.now, {_US}, kept.fence""")  # noqa: S608 - constants
 """The usual swap, which ends what a claim began: half of the parameters. One that changes nothing shows nothing."""
-CLAIM, SWAP = claim_or_row_statement(CLOCK), swap_statement(CLOCK)
+CLAIM, INSERT = new_claim_statement("", _SET), claim_or_row_statement(CLOCK)
+SWAP = swap_statement(CLOCK)
+JOINED_NEW_CLAIM = partial(new_claim_statement, f"{_BEFORE}, ", f"{_BOUNDED} IS NOT NULL")
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
 """Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
 

@@ -80,6 +80,7 @@ _FIELDS = tuple(field for field in Write._fields if field != "relaxed")
 _ORDER = (*_FIELDS, "lock_timeout", "relaxed", "expect")
 
 CLAIM = numbered_statement("claim", rows.CLAIM, _ORDER)
+INSERT = numbered_statement("insert", rows.INSERT, _ORDER)
 SWAP = numbered_statement("swap", rows.SWAP, _ORDER)
 END = numbered_statement("end", rows.END, _ORDER)
 BATCH = numbered_statement("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
@@ -90,7 +91,7 @@ LOOK = numbered_statement("look", rows.peek_statement(), ("ids",))
 
 
 def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
-    """The values of `CLAIM`; or of `SWAP`, if a version is expected."""
+    """The values of `INSERT`; or of `SWAP`, if a version is expected."""
     id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
     fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder = write[12:]
     values = [
@@ -108,6 +109,22 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     if expect is not None:
         values.append(expect)
     return values
+
+
+def claim_values(write: Write, lock_timeout: str, relaxed: bool) -> list[Value]:
+    """The values of `CLAIM`."""
+    return [*new_claim_values(write), lock_timeout.encode(), _TRUE if relaxed else _FALSE]
+
+
+def new_claim_values(write: Write) -> list[Value]:
+    """What a claim has that nothing precedes."""
+    id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
+    fence, attempt, first_at, _, lease, _, _, _, _, _, _, _, holder = write[12:]
+    return [
+        *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
+        *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
+        *(int8(fence), int8(attempt), int8(first_at), int8(lease), holder),
+    ]
 
 
 def end_values(write: Write, expect: bytes, lock_timeout: str, relaxed: bool) -> list[Value]:

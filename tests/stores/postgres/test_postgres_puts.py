@@ -12,7 +12,8 @@ import pytest
 from postgres_support import COLOURS, Handle, handle, query, session
 from psycopg._queries import MAX_CACHED_STATEMENT_LENGTH
 
-from onceward import StoreUnavailable
+from onceward import Gate, StoreUnavailable
+from onceward.stores import _postgres_flow as flows
 from onceward.stores import _postgres_rows as rows
 from onceward.testing.store_suite.rows import reclaimed, row, settled, without_durations
 from servers.postgres import PostgresServer, needed
@@ -209,19 +210,21 @@ class TestOneStatement:
 
         assert [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH] == []
 
-    @pytest.mark.fault("a-claim-is-answered-before-it-is-on-disk")
+    @pytest.mark.fault("a-claim-is-answered-before-it-is-on-disk", "a-lone-put-waits-for-a-lock-without-end")
     def test_it_commits_durably_whatever_the_default_is_unless_it_is_relaxed(
         self, url: str, colour: str, admin: psycopg.Connection[Any]
     ) -> None:
         """
-        A server that is set to lose commits does not lose ours. Only a settle that asks for it may skip the wait.
+        A server that is set to lose commits does not lose ours. Only a settle that asks for it may skip the wait. And
+        each statement has a limit for locks when it writes.
         """
-        admin.execute("CREATE TABLE IF NOT EXISTS told (state text, durability text)")
+        admin.execute("CREATE TABLE IF NOT EXISTS told (state text, durability text, locks text)")
         with handle(f"{url}?onceward_settle=relaxed", colour) as store:
             store.call("load", bytes(32))
             admin.execute(
                 "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$BEGIN INSERT INTO told VALUES (NEW.state, current_setting('synchronous_commit')); RETURN NEW; END$$"
+                "$$BEGIN INSERT INTO told VALUES (NEW.state, current_setting('synchronous_commit'), "
+                "current_setting('lock_timeout')); RETURN NEW; END$$"
             )
             admin.execute(
                 "CREATE TRIGGER tell AFTER INSERT OR UPDATE ON onceward_records FOR EACH ROW EXECUTE FUNCTION tell()"
@@ -235,11 +238,51 @@ class TestOneStatement:
                 held = store.put(row("test:durable", "k2")).record
                 store.put(settled(held, relaxed=True), held.version)
             told = query(url, "SELECT state, durability FROM told")
+            locks = query(url, "SELECT DISTINCT locks FROM told")
         finally:
             admin.execute("DROP TRIGGER tell ON onceward_records; DROP FUNCTION tell; DROP TABLE told")
             admin.execute("ALTER DATABASE onceward RESET synchronous_commit")
 
         assert told == [("claimed", "on"), ("settled", "off"), ("claimed", "on"), ("settled", "on")]
+        assert locks == [(flows.BATCH_LOCK_TIMEOUT,)]
+
+    @pytest.mark.fault("an-atomic-claim-waits-for-a-lock-without-end")
+    def test_a_claim_in_the_callers_transaction_has_a_limit_for_locks(
+        self, url: str, admin: psycopg.Connection[Any]
+    ) -> None:
+        """
+        That of the store while the claim is written, and the caller's own before and afterwards.
+        """
+        timeout = "SELECT current_setting('lock_timeout')"
+        with Gate(f"{url}?onceward_lock_timeout=7.5", scope="test:limit") as gate, psycopg.connect(url) as connection:
+            gate.run("first", lambda: 1)
+            admin.execute("CREATE TABLE told (locks text)")
+            admin.execute(
+                f"CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN INSERT INTO told {timeout}; "
+                "RETURN NEW; END$$"
+            )
+            admin.execute("CREATE TRIGGER tell BEFORE INSERT ON onceward_records FOR EACH ROW EXECUTE FUNCTION tell()")
+            try:
+                connection.execute("SET lock_timeout = '9s'")
+                connection.commit()
+                within = gate.atomic(connection, "k", lambda: connection.execute(timeout).fetchone())
+                told = query(url, "SELECT locks FROM told")
+            finally:
+                admin.execute("DROP TRIGGER tell ON onceward_records; DROP FUNCTION tell; DROP TABLE told")
+
+        assert told == [("7500ms",)]
+        assert within == ["9s"]
+
+    @pytest.mark.fault("a-claim-with-a-result-loses-it")
+    def test_what_is_claimed_and_has_a_result_keeps_it(self, store: Handle) -> None:
+        """
+        The statement for new claims has no place for a result, so it is for those only that have none.
+        """
+        write = row("test:both", codec="json/1", result=b'"kept"')
+        stored = store.put(write).record
+
+        assert (stored.codec, stored.result) == ("json/1", b'"kept"')
+        assert store.call("load", write.id).result == b'"kept"'
 
     def test_nothing_is_left_on_the_connection(self, url: str) -> None:
         """

@@ -236,7 +236,7 @@ class TestWhatIsLookedFor:
 
         assert seen == [((0, 0), [(False,)]), ((0, 1), [(False,)]), ((1, 0), [])]
 
-    @pytest.mark.fault("old-claims-are-listed-no-more")
+    @pytest.mark.fault("old-claims-are-listed-no-more", "a-claim-that-is-in-doubt-is-not-listed")
     def test_unsettled_records_are_listed_however_old(self, url: str) -> None:
         """
         In flight since a moment ago, in doubt, and left behind by a process of long ago; before a purge and after.

@@ -45,7 +45,8 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     What stands there is still read, for the answer, but after it was decided.
     """
     for name, condition in (
-        ("CLAIM", b" WHERE NOT EXISTS (SELECT FROM onceward_records AS seen WHERE id = $1::bytea)"),
+        ("CLAIM", b" NOT EXISTS (SELECT FROM onceward_records AS seen WHERE id = $1::bytea) AND"),
+        ("INSERT", b" WHERE NOT EXISTS (SELECT FROM onceward_records AS seen WHERE id = $1::bytea)"),
         ("BATCH", b" AND NOT EXISTS (SELECT FROM seen WHERE seen.id = given.id)"),
     ):
         statement = getattr(wire, name)

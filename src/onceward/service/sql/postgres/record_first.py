@@ -16,7 +16,7 @@ from onceward.service.sql.postgres.session import PipelineStep
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_wire import NumberedStatement, Value, numbered_statement
 
-_FREE: Final = """, set_config('lock_timeout', %(lock_ms)s::text, true),
+_FREE: Final = """set_config('lock_timeout', %(lock_ms)s::text, true),
     CASE 1 / CASE WHEN EXISTS (SELECT FROM onceward_records WHERE id = %(id)s::bytea) THEN 0 ELSE 1 END
     WHEN 1 THEN sqrt(CASE WHEN pg_try_advisory_xact_lock(%(lock)s::bigint) THEN 1 ELSE -1 END) END"""
 """
