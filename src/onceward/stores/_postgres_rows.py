@@ -8,9 +8,9 @@ A put is one statement, which is a whole transaction by itself:
     landed    the insert or the update, if it took place
     result    the clock again, and the fence of what landed, or else the row that was seen
 
-Each part costs the server something in every execution, so the two usual puts have fewer. `CLAIM`, for a key under which
-nothing stands, makes its settings in the condition of its insert, and takes the time at which it came for the clock; so
-does `END`, which ends what a claim began, and is the update alone: it nearly always lands, and if not, the row is read.
+Each part costs the server something in every execution, so the two usual puts have fewer. `CLAIM`, for a key under
+which nothing stands, makes its settings in the condition of its insert, and its clock is the time at which it came. So
+is that of `END`, which ends what a claim began. It is the update alone: if it changes nothing, the row is read.
 
 In two cases the result decides nothing: a claim neither saw a row nor could insert one, or a swap saw the version that
 it expected and could not replace it. Both lost a race to a transaction that committed after the statement began. What
