@@ -120,7 +120,7 @@ def _due(field: Any, kept: str = "", first_at: str = "") -> str:
 
     As long as a record is young, and is settled for a day or more, it stays as it is: NULL.
     """
-    state, end = field.format("state"), f"least({_value('replay_until', field)}, {_value('forget_at', field)})"
+    state, end = field.format("state"), f"clock.now + least({field.format('replay')}, {field.format('forget')})"
     early = f"{end} < {first_at or _value('first_at', field)} + {DAY}"
     if not kept:
         return f"CASE WHEN {state} = 'in_doubt' THEN {OPEN} WHEN {early} THEN {end} END"
