@@ -168,7 +168,8 @@ _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
 _THERE = "onceward_records AS seen WHERE id = %(id)s::bytea"
 _OTHERWISE_ROW = f"CASE WHEN landed.fence IS NULL THEN (SELECT ROW({_SEEN_COLUMNS}) FROM {_THERE}) END"  # noqa: S608
 """What stands there, as one column, if the put did not land: most do, and each column costs server and client."""
-_LANDED = "FROM (SELECT (SELECT fence FROM landed) AS fence) AS landed"
+_LANDED = "FROM (SELECT (SELECT fence FROM landed) AS fence OFFSET 0) AS landed"
+"""OFFSET 0 keeps it apart, so that it has been waited for before the clock is read again, and settings are restored."""
 
 
 def claim_statement(clock: str, restored: str = "") -> bytes:

@@ -102,7 +102,7 @@ class TestAskingAgain:
         self, store: Handle, url: str, admin: psycopg.Connection[Any], seconds: float
     ) -> None:
         """
-        The other session rolls back: ours lands, and less of its lease is left by what it has waited.
+        The other session rolls back: ours lands.
         """
         ours = row("test:again")
         with session(url) as put:
@@ -115,6 +115,30 @@ class TestAskingAgain:
 
         assert (True, ours.version) == (standing.landed, standing.record.version)
         assert without_durations(standing.record) == without_durations(store.call("load", ours.id))
+
+
+    @pytest.mark.fault("what-a-claim-has-waited-is-not-taken-off-its-lease")
+    def test_what_it_has_waited_is_taken_off_its_lease(
+        self, store: Handle, url: str, admin: psycopg.Connection[Any]
+    ) -> None:
+        """
+        The lease began before the claim waited for a lock: the record says how much is left when it lands.
+        """
+        ours = row("test:again")
+        with session(url) as put:
+            put(row("test:again"))
+            answer = store.start("put", ours, None)
+            waited = 0
+            while waited < 300_000:  # Longer than a batch waits: it is the put by itself that lands.
+                [(waited,)] = admin.execute(
+                    "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - query_start) * 1000000)::bigint, 0) "
+                    "FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                ).fetchall()
+            put.connection.rollback()
+            standing = answer.result(10)
+
+        assert standing.landed
+        assert standing.record.lease_left <= ours.lease - waited
 
 
 class TestWaiting:
