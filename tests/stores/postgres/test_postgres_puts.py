@@ -116,7 +116,6 @@ class TestAskingAgain:
         assert (True, ours.version) == (standing.landed, standing.record.version)
         assert without_durations(standing.record) == without_durations(store.call("load", ours.id))
 
-
     @pytest.mark.fault("what-a-claim-has-waited-is-not-taken-off-its-lease")
     def test_what_it_has_waited_is_taken_off_its_lease(
         self, store: Handle, url: str, admin: psycopg.Connection[Any]
