@@ -26,7 +26,7 @@ from onceward.service.network.http_protocol import READ_BYTES
 from onceward.service.network.server import server_of
 from onceward.service.network.sockets import listen
 from onceward.service.settings import Settings, load_settings, store_url_of
-from onceward.service.web.bodies import STEP_BYTES, BodyIntake, BodyParser
+from onceward.service.web.bodies import SMALL_SECONDS_MAX, STEP_BYTES, BodyIntake, BodyParser
 
 SECRET = "canarysecret0123456789abcdef0123"
 LONG = 5_000_000
@@ -183,6 +183,29 @@ class TestParsing:
         assert accounts.of_tenant("acme").usage().cpu_seconds == 1.5
         assert accounts.of_tenant("other").cpu_left() == 1.0
         assert len(parser) == 0
+
+    @pytest.mark.fault("small-bodies-cost-nothing", "a-small-body-pays-for-others")
+    @pytest.mark.parametrize(("took", "paid"), [(0.000_25, 0.000_25), (2.0, SMALL_SECONDS_MAX)])
+    @pytest.mark.parametrize("valid", [True, False])
+    def test_a_small_body_pays_for_its_time_but_not_for_others(self, took: float, paid: float, valid: bool) -> None:
+        """
+        What it took, also if it is refused; of a turn that somebody else had in between, no more than a millisecond.
+        """
+        now = [5.0]
+
+        class Ticking(Environment):
+            """A clock that goes on at each look."""
+
+            def monotonic(self) -> float:
+                now[0] += took
+                return now[0]
+
+        accounts = Accounts(lambda: 0.0, Allowance(cpu_burst=1.0, cpu_per_second=0.5))
+        read = b'{"sql": "SELECT 1"}' if valid else b'{"sql": '
+        with nullcontext() if valid else pytest.raises(OncewardError):
+            BodyParser(Ticking()).parse_at_once(accounts.of_tenant("acme"), read, dict[str, str])
+
+        assert accounts.of_tenant("acme").usage().cpu_seconds == pytest.approx(paid)
 
     @pytest.mark.fault("large-bodies-of-one-tenant-stand-before-all")
     def test_a_large_body_waits_for_one_of_each_other_tenant_at_most(self) -> None:
