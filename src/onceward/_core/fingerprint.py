@@ -37,10 +37,7 @@ _KEYED_PREFIX = b"onceward/fingerprint/3\0"
 
 def fingerprint_canonical(request: object) -> bytes:
     """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
-    form = canonical(request)
-    hasher = (_SHORT_HASHER if len(form) <= SHORT else _CANONICAL_HASHER).copy()
-    hasher.update(form)
-    return _CANONICAL + hasher.digest()
+    return fingerprint_form(canonical(request))
 
 
 def fingerprint_form(form: bytes) -> bytes:

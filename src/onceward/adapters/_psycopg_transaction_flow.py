@@ -67,7 +67,7 @@ STOP_UNLESS_OURS = ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() =
 STOP_UNLESS_LANDED = ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
 _OR_STOP = STOP_UNLESS_OURS + STOP_UNLESS_LANDED
 """Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
-_NEW_CLAIM = rows.JOINED_NEW_CLAIM(rows.RESTORED + _XID)
+_NEW_CLAIM = rows.joined_new_claim_statement(rows.RESTORED + _XID)
 _INSERT = rows.claim_or_row_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)

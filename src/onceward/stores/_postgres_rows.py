@@ -23,7 +23,7 @@ behind on a connection that a pooler gives to another client.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -36,8 +36,6 @@ COLUMNS = (
     *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
     *("codec", "result", "error", "holder"),
 )
-NOT_CLAIMED = ("settled_at", "replay_until", "forget_at", "codec", "result", "error")
-"""What a claim of a new key leaves out."""
 TYPES = {
     **dict.fromkeys(COLUMNS, "bytea"),
     **dict.fromkeys(("kind", "scope", "key", "operation", "state", "guarantee", "codec"), "text"),
@@ -130,12 +128,24 @@ def _due(field: Any, kept: str = "", first_at: str = "") -> str:
     )
 
 
+_LEFT_OUT = ("settled_at", "replay_until", "forget_at", "codec", "result", "error")
+_CLAIMED = tuple(column for column in COLUMNS if column not in _LEFT_OUT)
+"""The columns of a claim of a new key. The others have nothing yet."""
+_REPLAY, _RISE = Write._fields.index("replay"), Write._fields.index("rise")
+_NOTHING_AND_RISE = (None, None, None, None, None, True)
+
+
 def is_new_claim(write: Write) -> bool:
     """Whether it has nothing besides what a claim of a new key has: `CLAIM` is for those, `INSERT` for all others."""
-    return write[15] is None and write[16] is not None and write[17:23] == _NEW_CLAIM
+    has_ended = write.settled_at is not None or write.lease is None
+    return not has_ended and write[_REPLAY : _RISE + 1] == _NOTHING_AND_RISE
 
 
-_NEW_CLAIM = (None, None, None, None, None, True)
+def _claiming(field: Any) -> str:
+    """What a claim of a new key writes."""
+    fence = f"greatest({field.format('fence')}, clock.now, {_FLOOR} + 1)"
+    values = (fence if column == "fence" else _value(column, field) for column in _CLAIMED)
+    return ", ".join((*values, f"CASE WHEN {field.format('state')} = 'in_doubt' THEN {OPEN} END"))
 
 
 def _values(field: Any) -> str:
@@ -158,11 +168,6 @@ def _timed(sql: str) -> bytes:
     return sql.replace("clock.now", _BEGUN).encode()
 
 
-_CLAIMED = tuple(one for one in COLUMNS if one not in NOT_CLAIMED)
-_FENCE = f"greatest(%(fence)s::bigint, clock.now, {_FLOOR} + 1)"
-_BOUND: Any = _Bound()
-_OPENED = f"CASE WHEN %(state)s::text = 'in_doubt' THEN {OPEN} END"
-_CLAIM = ", ".join((*(_FENCE if one == "fence" else _value(one, _BOUND) for one in _CLAIMED), _OPENED))
 _INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)}, due_at)"
 _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
 _THERE = "onceward_records AS seen WHERE id = %(id)s::bytea"
@@ -203,10 +208,16 @@ def new_claim_statement(before: str, first: str, restored: str = "") -> bytes:
     """
     return _timed(f"""
 WITH {before}landed AS (
-    INSERT INTO onceward_records ({", ".join(_CLAIMED)}, due_at) SELECT {_CLAIM}{" FROM before" if before else ""}
+    INSERT INTO onceward_records ({", ".join(_CLAIMED)}, due_at)
+    SELECT {_claiming(_Bound())}{" FROM before" if before else ""}
     WHERE NOT EXISTS (SELECT FROM {_THERE}) AND {first}
     ON CONFLICT (id) DO NOTHING RETURNING fence)
 SELECT clock.now, {_US}, landed.fence, {_OTHERWISE_ROW}{restored} {_LANDED}""")  # noqa: S608 - constants
+
+
+def joined_new_claim_statement(restored: str) -> bytes:
+    """The same in the caller's transaction: its lock timeout is read before it is set."""
+    return new_claim_statement(f"{_BEFORE}, ", f"{_BOUNDED} IS NOT NULL", restored)
 
 
 def end_statement(checked: str) -> bytes:
@@ -242,16 +253,15 @@ SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".encode()  # noqa: S608 - constants
 
 
-_SET = f"{_BOUNDED} IS NOT NULL AND ({_AS_DURABLE_AS_ASKED}) IS DISTINCT FROM ''"
+_SETTINGS = f"{_BOUNDED} IS NOT NULL AND ({_AS_DURABLE_AS_ASKED}) IS DISTINCT FROM ''"
 """A condition that always holds: it makes the settings, when the row is found and before its lock is waited for."""
 END = _timed(f"""
 UPDATE onceward_records AS kept SET {_ending(_Bound())}
-WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea AND {_SET}
+WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea AND {_SETTINGS}
 RETURNING clock.now, {_US}, kept.fence""")  # noqa: S608 - constants
 """The usual swap, which ends what a claim began: half of the parameters. One that changes nothing shows nothing."""
-CLAIM, INSERT = new_claim_statement("", _SET), claim_or_row_statement(CLOCK)
+CLAIM, INSERT = new_claim_statement("", _SETTINGS), claim_or_row_statement(CLOCK)
 SWAP = swap_statement(CLOCK)
-JOINED_NEW_CLAIM = partial(new_claim_statement, f"{_BEFORE}, ", f"{_BOUNDED} IS NOT NULL")
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
 """Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
 

@@ -127,17 +127,13 @@ class TestAskingAgain:
         with session(url) as put:
             put(row("test:again"))
             answer = store.start("put", ours, None)
-            waited = 0
-            while waited < 300_000:  # Longer than a batch waits: it is the put by itself that lands.
-                [(waited,)] = admin.execute(
-                    "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - query_start) * 1000000)::bigint, 0) "
-                    "FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                ).fetchall()
+            _until_somebody_waits(admin)
+            [(held_until,)] = query(url, f"SELECT {rows.US.format('clock_timestamp()')}")
             put.connection.rollback()
             standing = answer.result(10)
 
         assert standing.landed
-        assert standing.record.lease_left <= ours.lease - waited
+        assert standing.record.lease_left <= ours.lease - (held_until - standing.record.first_at)
 
 
 class TestWaiting:
