@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ import pytest
 from raw_http import RawConnection
 from service_support import Served
 
-from onceward.service.logs import BURST_SECONDS, FAVOUR, KINDS_MAX, BoundedLogHandler, JsonLinesFormatter, _CallRecord
+from onceward.service.logs import (
+    BURST_SECONDS,
+    FAVOUR,
+    KINDS_MAX,
+    AccessLogMiddleware,
+    BoundedLogHandler,
+    JsonLinesFormatter,
+    _text_of,
+)
 from onceward.service.logs import log as access_log
 from onceward.testing.clock import StillEnvironment
 
@@ -165,8 +174,7 @@ class TestTogether:
     """Lines of calls that end in one turn of the event loop are one write."""
 
     def held(self, written: Written, status: int) -> None:
-        line = {"at": 1.0, "level": "info", "logger": access_log.name, "status": status}
-        written.handler.handle(_CallRecord(line, 1.0))
+        written.handler.hold({"at": 1.0, "level": "info", "logger": access_log.name, "status": status})
 
     def test_calls_are_held_until_the_turn_is_over_and_stay_in_order(self) -> None:
         """
@@ -210,3 +218,100 @@ class TestTogether:
         written.stream.close()
         turns.pop()()
         self.held(written, 200)
+
+    @pytest.mark.fault("lines-that-are-held-are-not-bounded")
+    def test_lines_that_are_held_are_bounded_and_counted_like_others(self) -> None:
+        """
+        Many calls in one turn are written up to the bound of their status; the count comes before the next one.
+        """
+        written, turns = Written(), list[Callable[[], None]]()
+        written.handler.write_together(turns.append)
+        for _ in range(5_000):
+            self.held(written, 401)
+        self.held(written, 200)
+        turns.pop()()
+        size = len(written.stream.getvalue())
+        statuses = [line["status"] for line in written.lines]
+        written.environment.advance(5)
+        self.held(written, 401)
+        turns.pop()()
+
+        assert size < RATE * BURST_SECONDS + 500
+        assert statuses[-1] == 200
+        left_out = 5_000 - statuses.count(401)
+        assert written.left_out == {"onceward.service.access, calls with status 401": left_out}
+        assert [line.get("status") for line in written.lines[-2:]] == [None, 401]
+
+
+class TestText:
+    """What a stranger sends is shown in ASCII."""
+
+    def test_other_characters_are_escaped(self) -> None:
+        """
+        A path may turn a line around on a terminal, or hold what is no text at all.
+        """
+        paths = ["/v1/db/\N{RIGHT-TO-LEFT OVERRIDE}x", "/\ud800", "/plain", '/"quoted"\n']
+        texts = [_text_of({"at": 1.5, "path": path, "ms": 0.1}) for path in paths]
+
+        assert all(text.isascii() and "\n" not in text for text in texts)
+        assert [json.loads(text)["path"] for text in texts] == paths
+
+
+class TestWhoHears:
+    """A call's line goes past logging's own ways only where nobody else would hear it."""
+
+    @pytest.fixture
+    def written(self) -> Iterator[Written]:
+        """The only handler of calls."""
+        written, before = Written(), (access_log.handlers, access_log.propagate, access_log.level)
+        access_log.handlers, access_log.propagate = [written.handler], False
+        access_log.setLevel(logging.INFO)
+        written.handler.write_together(lambda work: None)
+        yield written
+        access_log.handlers, access_log.propagate = before[:2]
+        access_log.setLevel(before[2])
+
+    def call(self) -> None:
+        """One call of an application that does nothing but answer."""
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+
+        async def nothing(message: Any = None) -> None:
+            pass
+
+        scope = {"type": "http", "method": "GET", "path": "/health", "headers": []}
+        asyncio.run(AccessLogMiddleware(application)(scope, nothing, nothing))
+
+    def test_the_only_handler_gets_the_line(self, written: Written) -> None:
+        """
+        And writes it when it is flushed.
+        """
+        self.call()
+        written.handler.flush()
+
+        assert [(line["path"], line["status"]) for line in written.lines] == [("/health", 204)]
+
+    @pytest.mark.fault("calls-go-past-other-handlers")
+    def test_another_handler_gets_a_record(self, written: Written) -> None:
+        """
+        And so does a filter.
+        """
+        text, filtered = io.StringIO(), list[str]()
+        other = logging.StreamHandler(text)
+        other.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        access_log.addHandler(other)
+        self.call()
+        access_log.removeHandler(other)
+
+        def sieve(record: logging.LogRecord) -> bool:
+            filtered.append(record.getMessage())
+            return True
+
+        access_log.addFilter(sieve)
+        self.call()
+        access_log.removeFilter(sieve)
+
+        assert text.getvalue().startswith("onceward.service.access: {'at': ")
+        assert len(filtered) == 1
+        assert len(written.lines) == 2

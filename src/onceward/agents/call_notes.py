@@ -7,7 +7,6 @@ process that is killed leaves an attempt without an end; replays and refusals ar
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 
@@ -23,6 +22,7 @@ from onceward.journal.journal_base import RETAIN_SECONDS
 from onceward.journal.notes import CallDetails, CallOutcome, CallSubject, JournalNote, run_subject
 from onceward.journal.views import prune_notes
 from onceward.runtime.environment import Environment
+from onceward.runtime.processes import fork_count
 
 RUNS_MAX = 10_000
 """Runs that a process remembers having seen. One that is forgotten is noted as begun once more."""
@@ -42,14 +42,14 @@ class RunNotes:
         self._begin()
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
+        self._process = fork_count()
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._ended = 0
 
     def run_begun(self, run: str) -> list[JournalNote]:
         """The note of a run that this process has not seen before."""
-        if self._pid != os.getpid():
+        if self._process != fork_count():
             self._begin()  # A forked process is another one.
         with self._lock:
             if run in self._seen:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from onceward.runtime.environment import Environment
+from onceward.runtime.processes import fork_count
 
 T = TypeVar("T")
 
@@ -42,18 +42,20 @@ class BackgroundQueue(Generic[T]):
 
     def _begin(self) -> None:
         """Empty, and without a thread: at first, and in a process that was forked. The parent does what it had."""
-        self._pid = os.getpid()
+        self._process = fork_count()
         self._queue: list[T] = []
         self._guard = threading.RLock()
         self._changing = threading.Condition(self._guard)
         self._wanted = threading.Event()
         self._busy = False
+        self._flushing = 0
+        """Who waits for everything that was put in."""
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def put(self, things: Sequence[T]) -> bool:
         """Have things done soon; whether there was room. Nothing at all: a batch soon, of what `_more` has."""
-        if self._pid != os.getpid():
+        if self._process != fork_count():
             self._begin()
         with self._guard:  # The condition's own: to enter that by itself takes longer.
             if self._closing or len(self._queue) + len(things) > self._max:
@@ -69,24 +71,28 @@ class BackgroundQueue(Generic[T]):
 
     def take(self) -> list[T]:
         """Take the oldest of what waits, one batch, for somebody who does such work anyway."""
-        if self._pid != os.getpid():
+        if self._process != fork_count():
             return []
         with self._changing:
             return self._taken()
 
     def flush(self) -> None:
         """Wait until everything that was put in is done, or has failed to be."""
-        if self._pid != os.getpid():
+        if self._process != fork_count():
             return
         with self._changing:
             self._queue += self._more()
             self._wanted.set()
-            self._changing.wait_for(lambda: not self._queue and not self._busy)
+            self._flushing += 1
+            try:
+                self._changing.wait_for(lambda: not self._queue and not self._busy)
+            finally:
+                self._flushing -= 1
 
     def close(self) -> None:
         """Do what is left, and end. What is put in afterwards is refused."""
         atexit.unregister(self.close)
-        if self._pid != os.getpid():
+        if self._process != fork_count():
             return
         with self._changing:
             self._closing = True
@@ -117,7 +123,12 @@ class BackgroundQueue(Generic[T]):
                     self._wanted.clear()
 
     def _one_batch(self) -> bool:
-        """Do some; whether there is more."""
+        """
+        Do some; whether there is more to be done now.
+
+        What came in meanwhile waits for company again, unless it is a whole batch or somebody waits for it: a batch
+        takes long, and under load a few things have always come in.
+        """
         with self._changing:
             things = self._taken()
             self._busy = True
@@ -130,4 +141,5 @@ class BackgroundQueue(Generic[T]):
             with self._changing:
                 self._busy = False
                 self._changing.notify_all()
-        return bool(self._queue)
+                left, hurried = len(self._queue), self._closing or self._flushing > 0
+        return left >= self._batch or (hurried and left > 0)

@@ -12,8 +12,9 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, TextIO
+
+import msgspec
 
 from onceward._core.json_text import encode_with
 from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
@@ -29,6 +30,7 @@ FAVOUR = 20
 """How much more may be written of calls that succeed: they are what is asked for, and their callers are known."""
 KINDS_MAX = 1_000
 """Kinds that are told apart; others share a bucket."""
+_OTHERS = "others"
 TELL_SECONDS = 10.0
 """How long it takes at most, while anything is logged, until the log says what was left out."""
 
@@ -61,43 +63,40 @@ class AccessLogMiddleware:
         try:
             await self._app(scope, receive, noted)
         finally:
-            created = REAL.wall_us() / 1_000_000
             line: dict[str, Any] = {
-                "at": created,
+                "at": REAL.wall_us() / 1_000_000,
                 **_CALLS,
                 "method": scope["method"],
                 "path": scope["path"][:200],
                 "status": status or status_sent(scope),
                 "ms": round((REAL.monotonic() - began) * 1000, 1),
             }
-            sent = head_of(scope).last
-            if not _IDENTITIES.keys().isdisjoint(sent):
-                for name, shown in _IDENTITIES.items():
-                    if name in sent:
-                        line[shown] = sha256(sent[name]).hexdigest()[:12]
-            log.handle(_CallRecord(line, created))
+            head = head_of(scope)
+            if not _IDENTITIES.keys().isdisjoint(head.last):
+                line.update((shown, head.digest(name)) for name, shown in _IDENTITIES.items() if name in head)
+            only = _only_handler()
+            if only is None or not only.hold(line):
+                log.handle(log.makeRecord(log.name, logging.INFO, "", 0, "%s", (line,), None))
 
 
-class _CallRecord(logging.LogRecord):
-    """A call's record. What nobody prints is the same for all of them: no stack is walked, no thread is looked up."""
-
-    name, msg = log.name, "%s"
-    levelno, levelname = logging.INFO, logging.getLevelName(logging.INFO)
-    pathname = filename = module = ""
-    lineno = 0
-    exc_info = exc_text = stack_info = thread = process = None
-    # Names of logging's own.
-    threadName = processName = taskName = None  # noqa: N815
-    funcName = ""  # noqa: N815
-
-    msecs = relativeCreated = 0.0  # noqa: N815
-
-    def __init__(self, line: dict[str, Any], created: float) -> None:
-        self.args = line
-        self.created = created
+def _only_handler() -> BoundedLogHandler | None:
+    """The handler of calls, if they go to nothing else: then nobody needs a record to be passed around."""
+    match log.handlers:
+        case [BoundedLogHandler() as only] if not (log.propagate or log.filters or only.filters or only.level):
+            return only
+    return None
 
 
-_json_text = encode_with(json.JSONEncoder(check_circular=False))
+_encode = msgspec.json.Encoder().encode
+_json_text = encode_with(json.JSONEncoder(check_circular=False, separators=(",", ":")))
+
+
+def _text_of(line: dict[str, Any]) -> str:
+    """A line as JSON, in ASCII: what a stranger sent must not turn lines around on a terminal."""
+    try:
+        return _encode(line).decode("ascii")
+    except (TypeError, ValueError, OverflowError):  # Other characters, or values that only Python's own encoder takes.
+        return _json_text(line)
 
 
 class JsonLinesFormatter(logging.Formatter):
@@ -105,15 +104,12 @@ class JsonLinesFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        if type(record) is _CallRecord:
-            line: Any = record.args
-        else:
-            of_call = isinstance(record.args, dict) and record.name == log.name
-            found: Any = record.args if of_call else {"message": record.getMessage()}
-            line = {"at": record.created, "level": record.levelname.lower(), "logger": record.name, **found}
-            if record.exc_info:
-                line["trace"] = self.formatException(record.exc_info)
-        return _json_text(line)
+        of_call = isinstance(record.args, dict) and record.name == log.name
+        found: Any = record.args if of_call else {"message": record.getMessage()}
+        line = {"at": record.created, "level": record.levelname.lower(), "logger": record.name, **found}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return _text_of(line)
 
 
 @dataclass(slots=True)
@@ -125,6 +121,12 @@ class _Kind:
     bytes_left: float
     at: float
     left_out: int = 0
+
+    def told(self) -> logging.LogRecord:
+        """The line that says how many were left out, which is told with it."""
+        left_out, self.left_out = self.left_out, 0
+        words = "%d lines like this were left out: %s"
+        return logging.LogRecord(log.name, logging.WARNING, "", 0, words, (left_out, self.name), None)
 
 
 class BoundedLogHandler(logging.StreamHandler[TextIO]):
@@ -144,7 +146,7 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         """The same, of calls by their status."""
         self._told_at = environment.monotonic()
         self._later: Callable[[Callable[[], None]], object] | None = None
-        self._held: list[str] = []
+        self._held: list[dict[str, Any]] = []
         """Lines of calls that are written with the next ones."""
 
     def write_together(self, later: Callable[[Callable[[], None]], object] | None) -> None:
@@ -156,31 +158,53 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         self._later = later
         self.flush()
 
+    def hold(self, line: dict[str, Any]) -> bool:
+        """Keep the line of a call until this turn of the event loop is over; False: write it now."""
+        if self._later is None:
+            return False
+        if not self._held:
+            self._later(self.flush)
+        self._held.append(line)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it."""
+        if self._held:
+            self._put_held()
         now = self._environment.monotonic()
-        kind = self._kind_of(record, now)
-        left, most = kind.bytes_left + (now - kind.at) * kind.rate, kind.rate * BURST_SECONDS
-        kind.bytes_left, kind.at = left if left < most else most, now
-        if kind.bytes_left <= 0:
-            kind.left_out += 1
-        else:
-            if kind.left_out:
-                self._tell(kind)
+        status = record.args.get("status") if isinstance(record.args, dict) and record.name == log.name else None
+        kind = self._kind_of_call(status, now) if status is not None else self._kind_of_message(record, now)
+        if self._has_room(kind, now):
+            self._tell(kind)
             kind.bytes_left -= self._write(record)
-        if now - self._told_at >= TELL_SECONDS:
-            self.tell()
+        self._tell_now_and_then(now)
 
     def flush(self) -> None:
         """Write what is held."""
-        self.acquire()
+        if self._held:
+            self.acquire()
+            try:
+                self._put_held()
+            finally:
+                self.release()
+
+    def _put_held(self) -> None:
+        """Write the lines that are held, in one piece. Whoever does has the handler's lock already."""
+        held, self._held = self._held, []
+        now, pieces = self._environment.monotonic(), list[str]()
         try:
-            if self._held:
-                self._put("")
+            for line in held:
+                kind = self._kind_of_call(line["status"], now)
+                if self._has_room(kind, now):
+                    if kind.left_out:
+                        pieces.append(self.format(kind.told()) + self.terminator)
+                    pieces.append(_text_of(line) + self.terminator)
+                    kind.bytes_left -= len(pieces[-1])
+            self.stream.write("".join(pieces))
+            self.stream.flush()
         except Exception:
             self.handleError(logging.LogRecord(log.name, logging.INFO, "", 0, "lines of calls", None, None))
-        finally:
-            self.release()
+        self._tell_now_and_then(now)
 
     def tell(self) -> None:
         """Say what was left out and is not told yet. Call it now and then, and at the end."""
@@ -198,53 +222,57 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         self.tell()
         super().close()
 
-    def _kind_of(self, record: logging.LogRecord, now: float) -> _Kind:
-        status = record.args.get("status") if isinstance(record.args, dict) and record.name == log.name else None
-        known = None if status is None else self._calls.get(status)
-        if known is not None:
-            return known
-        what = f"calls with status {status}" if status is not None else f"{record.levelname}: {record.msg}"
-        name = f"{record.name}, {what[:200]}"
+    def _tell_now_and_then(self, now: float) -> None:
+        if now - self._told_at >= TELL_SECONDS:
+            self.tell()
+
+    def _has_room(self, kind: _Kind, now: float) -> bool:
+        """Whether a line of a kind may be written now; if not, it is counted."""
+        if now > kind.at:
+            left, most = kind.bytes_left + (now - kind.at) * kind.rate, kind.rate * BURST_SECONDS
+            kind.bytes_left, kind.at = left if left < most else most, now
+        if kind.bytes_left <= 0:
+            kind.left_out += 1
+            return False
+        return True
+
+    def _kind_of_call(self, status: int, now: float) -> _Kind:
+        known = self._calls.get(status)
+        if known is None:
+            rate = self._rate * (FAVOUR if status < 400 else 1)
+            known = self._found_kind(f"{log.name}, calls with status {status}", rate, now)
+            if known.name != _OTHERS:
+                self._calls[status] = known
+        return known
+
+    def _kind_of_message(self, record: logging.LogRecord, now: float) -> _Kind:
+        what = f"{record.levelname}: {record.msg}"
+        return self._found_kind(f"{record.name}, {what[:200]}", self._rate, now)
+
+    def _found_kind(self, name: str, rate: float, now: float) -> _Kind:
         found = self._kinds.get(name)
         if found is None:
             if len(self._kinds) >= KINDS_MAX:
-                name = "others"
-            rate = self._rate * (FAVOUR if status is not None and status < 400 else 1)
+                name = _OTHERS
             found = self._kinds.setdefault(name, _Kind(name, rate, rate * BURST_SECONDS, now))
-        if status is not None and name != "others":
-            self._calls[status] = found
         return found
 
     def _tell(self, kind: _Kind) -> None:
         if kind.left_out:
-            left_out, kind.left_out = kind.left_out, 0
-            words = (left_out, kind.name)
-            self._write(
-                logging.LogRecord(log.name, logging.WARNING, "", 0, "%d lines like this were left out: %s", words, None)
-            )
+            self._write(kind.told())
 
     def _write(self, record: logging.LogRecord) -> int:
         """Bytes of the line. A log that cannot be written to harms nobody."""
         try:
             line = self.format(record) + self.terminator
-            if self._later is not None and type(record) is _CallRecord:
-                if not self._held:
-                    self._later(self.flush)
-                self._held.append(line)
-            else:
-                self._put(line)
+            self.stream.write(line)
+            self.stream.flush()
         except RecursionError:
             raise
         except Exception:
             self.handleError(record)
             return 0
         return len(line)
-
-    def _put(self, line: str) -> None:
-        """Write a line behind what is held. Whoever does has the handler's lock already."""
-        held, self._held = self._held, []
-        self.stream.write("".join(held) + line)
-        self.stream.flush()
 
 
 def log_to_stderr(level: str, rate: float) -> BoundedLogHandler:

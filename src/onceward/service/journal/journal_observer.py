@@ -6,7 +6,6 @@ Written behind the calls, so that no call waits for it. A key is noted as the di
 
 from __future__ import annotations
 
-from hashlib import sha256
 from operator import itemgetter
 from threading import Lock
 
@@ -14,14 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward._core.errors import OncewardError
-from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
 from onceward.journal.notes import CallDetails, CallSubject, JournalNote
 from onceward.protocol import headers
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
 from onceward.service.web.calls import OnCallEnded, only_read
-from onceward.service.web.request_head import RequestHead, head_of
+from onceward.service.web.request_head import head_of
 
 PATH_MAX = 200
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
@@ -59,14 +57,14 @@ class JournalObserver:
         if request.method in _CHANGES_NOTHING:
             return _unnoted
         head = head_of(request.scope)
-        plan = _digest(head, PLAN_KEY)
+        plan = head.digest(PLAN_KEY)
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
             # As it was routed: `request.url` is made from the header Host, too.
             tool=f"{request.method} {str(request.scope['path'])[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
-            digest=_digest(head, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
+            digest=head.digest(PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
         subject = CallSubject(self._environment, what)
         if not self._open:
@@ -111,8 +109,3 @@ def call_outcome(response: Response | None, refused: OncewardError | None) -> Ca
         return CallOutcome.REFUSED  # Another request with its key runs; this one did nothing.
     fresh = _REPLAYED.isdisjoint(map(bytes.lower, map(_name_of, response.raw_headers)))
     return CallOutcome.EXECUTED if fresh else CallOutcome.REPLAYED
-
-
-def _digest(head: RequestHead, header: bytes) -> str | None:
-    found = head.first(header)
-    return None if found is None else sha256(found).hexdigest()[:DIGEST_CHARACTERS]

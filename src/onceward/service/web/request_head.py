@@ -5,7 +5,10 @@ The header fields of a request by name (`RequestHead`): looked through once, how
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from hashlib import sha256
 from typing import Any
+
+from onceward._core.keys import DIGEST_CHARACTERS
 
 _PLACE = "onceward.head"
 """Where a request's is kept, in its ASGI scope."""
@@ -14,7 +17,7 @@ _PLACE = "onceward.head"
 class RequestHead:
     """Header fields, names in lower case."""
 
-    __slots__ = ("fields", "last", "single")
+    __slots__ = ("_digests", "fields", "last", "single")
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self.fields = list(fields)
@@ -26,6 +29,7 @@ class RequestHead:
             self.last = dict(self.fields)
         self.single: Mapping[bytes, bytes] | None = self.last if len(self.last) == len(self.fields) else None
         """By name, if none of them occurs twice."""
+        self._digests: dict[bytes, str] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self.last
@@ -35,6 +39,13 @@ class RequestHead:
         if self.single is not None:
             return self.single.get(name)
         return next((value for found, value in self.fields if found == name), None)
+
+    def digest(self, name: bytes) -> str | None:
+        """What logs and journals show of a field that names a key; None if there is none."""
+        known = self._digests.get(name)
+        if known is None and (found := self.first(name)) is not None:
+            known = self._digests[name] = sha256(found).hexdigest()[:DIGEST_CHARACTERS]
+        return known
 
     def all(self, name: bytes) -> list[bytes]:
         """Every value of a field: one for each time that it was sent."""
