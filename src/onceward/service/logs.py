@@ -162,9 +162,13 @@ class BoundedLogHandler(logging.StreamHandler[TextIO]):
         """Keep the line of a call until this turn of the event loop is over; False: write it now."""
         if self._later is None:
             return False
-        if not self._held:
-            self._later(self.flush)
-        self._held.append(line)
+        self.acquire()  # Other threads write what is held before lines of theirs.
+        try:
+            if not self._held:
+                self._later(self.flush)
+            self._held.append(line)
+        finally:
+            self.release()
         return True
 
     def emit(self, record: logging.LogRecord) -> None:

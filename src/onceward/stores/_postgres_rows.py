@@ -427,7 +427,7 @@ PURGE = f"""
 WITH {CLOCK},
 young AS MATERIALIZED (
     SELECT id FROM onceward_records WHERE due_at IS NULL AND first_at <= (SELECT now FROM clock) - {DAY}
-    ORDER BY first_at LIMIT {LOOKS}),
+    ORDER BY due_at, first_at LIMIT {LOOKS}),
 due AS MATERIALIZED (
     SELECT id FROM onceward_records WHERE due_at <= (SELECT now FROM clock) AND due_at < {OPEN}
     ORDER BY due_at LIMIT {LOOKS}),
@@ -470,7 +470,7 @@ _IN_FLIGHT = "SELECT * FROM onceward_records WHERE state IN ('claimed', 'in_doub
 _EITHER = "unsettled AS (SELECT * FROM young UNION ALL SELECT * FROM known)"
 _UNSETTLED = f"young AS MATERIALIZED ({_IN_FLIGHT} IS NULL), known AS MATERIALIZED ({_IN_FLIGHT} = {OPEN}), {_EITHER}"
 """
-Unsettled records by their two indexes: what was claimed within the last day or so, and what was seen unsettled since.
+Unsettled records by their index: what was claimed within the last day or so, and what was seen unsettled since.
 Materialized, because ids in order would otherwise be looked up by the primary key, which is the whole table.
 """
 

@@ -1,7 +1,8 @@
 -- When purge looks at a record again; NULL: a day after its first time. See docs/decisions/116.
 -- An ordinary settle leaves this column alone, and no index or predicate of an index names any other column that a
 -- settle changes: so a settle is a HOT update, which writes no index. No default, so that no row is written anew.
--- 9223372036854775807 says that the record was seen unsettled: in doubt, or in flight for long.
+-- 9223372036854775807 says that the record was seen unsettled: in doubt, or in flight for long. One index serves all
+-- three: each partial index has a condition that every insert asks.
 SET LOCAL lock_timeout = '2s';
 ALTER TABLE onceward_records ADD COLUMN IF NOT EXISTS due_at bigint;
 
@@ -20,12 +21,10 @@ BEGIN
             'autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.1, '
             'autovacuum_analyze_scale_factor = 0.05)', leaf);
     END LOOP;
-    -- A small table gets its indexes at once. In a large one that would stop every writer, so `onceward store migrate`
-    -- makes them beside the writers.
+    -- A small table gets its index at once. In a large one that would stop every writer, so `onceward store migrate`
+    -- makes it beside the writers.
     IF (SELECT sum(pg_relation_size(one)) FROM unnest(leaves) AS one) < 67108864 THEN
-        CREATE INDEX IF NOT EXISTS onceward_young ON onceward_records (first_at) WHERE due_at IS NULL;
-        CREATE INDEX IF NOT EXISTS onceward_due ON onceward_records (due_at) WHERE due_at < 9223372036854775807;
-        CREATE INDEX IF NOT EXISTS onceward_open ON onceward_records (id) WHERE due_at = 9223372036854775807;
+        CREATE INDEX IF NOT EXISTS onceward_due ON onceward_records (due_at, first_at);
         DROP INDEX IF EXISTS onceward_forget, onceward_shrink, onceward_unsettled;
     END IF;
 END
