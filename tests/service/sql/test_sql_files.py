@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from colours import COLOURS
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.service.sql import DatabaseUnknown, Limits, NameInvalid
 from onceward.service.sql.database_files import DatabaseFolder, create_file, drop_file, file_identity
-from onceward.service.sql.frame_reader import read_frame
-from onceward.service.sql.frame_reader_async import read_frame_async
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import build_request
 from onceward.service.sql.tenant_database import ReadOnlyDatabase
@@ -26,13 +25,15 @@ from onceward.service.sql.worker_channel import (
     HEADER,
     NOT_BEGUN,
     TOGETHER_BYTES,
+    FrameBuffer,
     ProgressPage,
-    SocketStream,
     pack,
     pack_responses,
     packed,
+    receive_frame,
     unpack_responses,
 )
+from onceward.service.sql.worker_link import WorkerLink
 
 BAD_NAMES = [
     *("", ".", "..", "../x", "a/b", "a\\b", "/etc", "a.db", ".hidden", "-x", "_x", "A", "ÄÖ", "a b", "a\x00", "a\n"),
@@ -258,20 +259,36 @@ def test_a_frame_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
         packed("x" * 11)
 
 
-def received(colour: str, data: bytes) -> Any:
+def received(colour: str, *pieces: bytes) -> Any:
     """What the side that blocks, or the one that awaits, makes of these bytes and the end of the line."""
+    ours, theirs = socket.socketpair()
     if colour == "blocking":
-        ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                theirs.sendall(data)
-            return read_frame(SocketStream(ours))
+                for piece in pieces:
+                    theirs.sendall(piece)
+            return receive_frame(ours, FrameBuffer())
 
     async def awaited() -> Any:
-        reader = asyncio.StreamReader()
-        reader.feed_data(data)
-        reader.feed_eof()
-        return await read_frame_async(reader)
+        found: list[bytes] = []
+
+        def take(frame: bytes) -> bool:
+            found.append(frame)
+            return True
+
+        link = await WorkerLink.connect(ours)
+        with theirs:
+            asked = asyncio.create_task(link.ask(b"?", take))
+            await asyncio.sleep(0)
+            assert theirs.recv(10) == b"?"
+            for piece in pieces:
+                theirs.sendall(piece)
+                await asyncio.sleep(0)
+        try:
+            await asked
+        finally:
+            await link.close()
+        return loads(found[0])
 
     return asyncio.run(awaited())
 
@@ -282,14 +299,91 @@ def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatc
     """
     The same for the worker, which blocks, and for the engine, which awaits: broken off anywhere, or too long.
     """
-    for module in ("frame_reader", "frame_reader_async"):
-        monkeypatch.setattr(f"onceward.service.sql.{module}.FRAME_MAX", 16)
+    monkeypatch.setattr("onceward.service.sql.worker_channel.FRAME_MAX", 16)
     frame = pack({"ready": 7})
+    too_long = HEADER.pack(17) + b'{"ready":7777777}'
 
     assert received(colour, frame) == {"ready": 7}
-    for broken in (b"", frame[:2], frame[:4], frame[:-1], pack({"ready": 77_777_777})):
+    assert received(colour, *(frame[place : place + 1] for place in range(len(frame)))) == {"ready": 7}
+    for broken in (b"", frame[:2], frame[:4], frame[:-1], too_long):
         with pytest.raises(EOFError):
             received(colour, broken)
+
+
+def test_frames_in_pieces_are_put_together() -> None:
+    """
+    Several at once are told apart, and what is missing of the next one is known.
+    """
+    frames, sent = FrameBuffer(), pack(["x" * 100]) + pack([2]) + pack([3])
+    found = []
+    for place in range(0, len(sent), 7):
+        frames.feed(sent[place : place + 7])
+        while (frame := frames.take()) is not None:
+            found.append(loads(frame))
+
+    assert found == [["x" * 100], [2], [3]]
+    assert frames.missing == HEADER.size
+
+
+@pytest.mark.fault("a-worker-that-speaks-unasked-is-listened-to")
+def test_a_worker_that_says_more_than_it_was_asked_is_not_in_its_right_mind() -> None:
+    """
+    What it said would be taken for the response to the next group. Whoever asks then is told that it is gone.
+    """
+
+    async def asked_twice() -> tuple[list[bytes], type]:
+        ours, theirs = socket.socketpair()
+        link, found = await WorkerLink.connect(ours), list[bytes]()
+
+        def take(frame: bytes) -> bool:
+            found.append(frame)
+            return True
+
+        with theirs:
+            asked = asyncio.create_task(link.ask(pack(1), take))
+            await asyncio.sleep(0)
+            theirs.sendall(pack(2) + pack(3))
+            await asked
+            second = asyncio.create_task(link.ask(pack(4), take))
+            await asyncio.wait([second], timeout=5)
+            second.cancel()
+            [ended] = await asyncio.gather(second, return_exceptions=True)
+        await link.close()
+        return found, type(ended)
+
+    assert asyncio.run(asked_twice()) == ([b"2"], EOFError)
+
+
+@pytest.mark.parametrize("ends", ["refused", "failed", "cancelled"])
+def test_whoever_waits_for_a_worker_hears_of_it(ends: str) -> None:
+    """
+    What is wrong with a frame, what a watcher found, or that the engine closes; afterwards the link is of no use.
+    """
+    expected = {"refused": ValueError, "failed": TimeoutError, "cancelled": asyncio.CancelledError}[ends]
+
+    async def asked() -> bool:
+        ours, theirs = socket.socketpair()
+        link = await WorkerLink.connect(ours)
+
+        def take(_: bytes) -> bool:
+            raise ValueError
+
+        with theirs:
+            waiting = asyncio.create_task(link.ask(pack(1), take))
+            await asyncio.sleep(0)
+            match ends:
+                case "failed":
+                    link.fail(TimeoutError())
+                case "cancelled":
+                    waiting.cancel()
+            if ends == "refused":
+                theirs.sendall(pack(2))
+            with pytest.raises(expected):
+                await waiting
+            await link.close()
+            return theirs.recv(100) == pack(1) and theirs.recv(100) == b""
+
+    assert asyncio.run(asked())
 
 
 @pytest.mark.fault("a-workers-lengths-are-believed")

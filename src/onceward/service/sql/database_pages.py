@@ -17,10 +17,10 @@ PAGES_MIN = 16
 
 
 class DatabasePages:
-    """The pages of one database, on the connection that writes it."""
+    """The pages of one database, on a cursor of the connection that writes it."""
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits) -> None:
-        self._connection = connection
+    def __init__(self, cursor: sqlite3.Cursor, limits: Limits) -> None:
+        self._cursor = cursor
         self._size = self._ask("page_size")
         self._most = max(limits.database_bytes // self._size, PAGES_MIN)
         self._set = 0
@@ -68,4 +68,4 @@ class DatabasePages:
         return self._ask("page_count") - self._ask("freelist_count")
 
     def _ask(self, pragma: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+        return int(self._cursor.execute(f"PRAGMA {pragma}").fetchone()[0])

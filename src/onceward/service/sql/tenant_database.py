@@ -127,7 +127,9 @@ class WritableDatabase:
             self.store.close()
             raise
         self.session = Session(self.connection, limits, environment, timer=timer, quick=quick)
-        self.pages = DatabasePages(self.connection, limits)
+        self._own = self.connection.cursor()
+        """For statements of ours: to make a cursor for each would cost as much as most of them."""
+        self.pages = DatabasePages(self._own, limits)
         self._clock = environment.monotonic if timer is None else timer.clock
         self._group_seconds = NEVER
         if timer is not None:
@@ -136,8 +138,6 @@ class WritableDatabase:
         """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, tuple[Gate, KeyedScope]] = OrderedDict()
         self._purges = PurgeSchedule()
-        self._own = self.connection.cursor()
-        """For statements of ours: to make a cursor for each would cost as much as most of them."""
         self._seal: Sealed | None = None
         self._sealed_only = False
         self._seal_keys: tuple[str, ...] = ()

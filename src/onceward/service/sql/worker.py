@@ -17,6 +17,7 @@ import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -28,7 +29,6 @@ from onceward.runtime.environment import REAL
 from onceward.runtime.garbage import look_for_garbage_rarely
 from onceward.runtime.process_limits import lower_priority
 from onceward.service.sql.database_files import NEW_DATABASE_BYTES, create_file, drop_file, file_identity
-from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.request_meter import RequestMeter
 from onceward.service.sql.requests import SqlRequest
@@ -42,7 +42,7 @@ from onceward.service.sql.tenant_database import (
     RequestResult,
     WritableDatabase,
 )
-from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack, pack_responses
+from onceward.service.sql.worker_channel import FrameBuffer, ProgressPage, pack, pack_responses, receive_frame
 from onceward.service.sql.worker_errors import NotRun, SliceUsed, to_wire
 from onceward.service.sql.worker_sandbox import enter_sandbox
 
@@ -233,8 +233,8 @@ def extend_cpu_limit(limits: Limits, used: float, now: int = 0) -> int:
 
 def serve(link: socket.socket, page: int) -> None:
     """Do what the engine asks, until it is gone."""
-    stream = SocketStream(link)
-    told = read_frame(stream)
+    frames = FrameBuffer()
+    told = receive_frame(link, frames)
     limits = Limits(**told["limits"])
     if told.get("sealed"):
         import_ciphers()  # Before the limits: it is a library of some size.
@@ -257,24 +257,32 @@ def serve(link: socket.socket, page: int) -> None:
         workers["read"] = DatabaseReader(settings, meter)
     look_for_garbage_rarely()
     cpu_limit = 0
+
+    @lru_cache(limits.open_databases)
+    def path_of(sent: str) -> Path:
+        return Path(sandbox.inside(sent))
+
     link.sendall(pack({"ready": os.getpid(), "sandbox": sandbox.report}))
     with suppress(EOFError):
         while True:
-            order = read_frame(stream)
-            order["path"] = sandbox.inside(order["path"])
+            order = receive_frame(link, frames)
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
             cpu_limit = extend_cpu_limit(limits, REAL.process_cpu_seconds(), cpu_limit)
             meter.begin(order["group"], max(len(requests), 1))
-            link.sendall(b"".join(_response_frames(workers[order["mode"]], order, requests, meter)))
+            worker, path = workers[order["mode"]], path_of(order["path"])
+            link.sendall(b"".join(_response_frames(worker, path, order, requests, meter)))
     for worker in workers.values():
         worker.databases.close_all()
 
 
 def _response_frames(
-    worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest], meter: RequestMeter
+    worker: DatabaseWriter | DatabaseReader,
+    path: Path,
+    order: dict[str, Any],
+    requests: list[SqlRequest],
+    meter: RequestMeter,
 ) -> list[bytes]:
     """The frames to send back: a response for each request, or one for anything else; each with what it has cost."""
-    path = Path(order["path"])
     try:
         if requests:
             outcomes: list[RequestOutcome] = worker.group(path, requests, order.get("seal"))

@@ -71,26 +71,49 @@ def unpack_responses(frame: bytes) -> list[dict[str, Any]]:
     return responses
 
 
-class SocketStream:
-    """A socket, read as asyncio's streams are."""
+class FrameBuffer:
+    """Cuts what comes from the other side into frames."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._ahead = b""
-        """What came together with what was asked for."""
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._size: int | None = None
+        """Of the frame that comes next, if that is known."""
 
-    def readexactly(self, size: int) -> bytes:
-        """So many bytes; `EOFError` if the other side is gone before."""
-        pieces, missing = [self._ahead], size - len(self._ahead)
-        while missing > 0:
-            more = self._link.recv(max(AHEAD_BYTES, min(missing, 1 << 20)))
-            if not more:
+    def feed(self, data: bytes) -> None:
+        """What came."""
+        self._held += data
+
+    def take(self) -> bytes | None:
+        """What is in the next frame, once all of it has come; `EOFError` if that is more than anybody would send."""
+        held, size = self._held, self._size
+        if size is None:
+            if len(held) < HEADER.size:
+                return None
+            (size,) = HEADER.unpack_from(held)
+            if size > FRAME_MAX:
                 raise EOFError
-            pieces.append(more)
-            missing -= len(more)
-        data = b"".join(pieces)
-        self._ahead = data[size:]
-        return data[:size]
+            self._size = size
+        end = HEADER.size + size
+        if len(held) < end:
+            return None
+        frame, self._size = bytes(held[HEADER.size : end]), None
+        del held[:end]
+        return frame
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the next frame that have not come, as far as that is known."""
+        return HEADER.size + (self._size or 0) - len(self._held)
+
+
+def receive_frame(link: socket.socket, frames: FrameBuffer) -> Any:
+    """Wait for the next document; `EOFError` if the other side is gone, or sends what nobody would."""
+    while (frame := frames.take()) is None:
+        more = link.recv(max(AHEAD_BYTES, min(frames.missing, 1 << 20)))
+        if not more:
+            raise EOFError
+        frames.feed(more)
+    return loads(frame.decode())
 
 
 class WorkerProgress(NamedTuple):

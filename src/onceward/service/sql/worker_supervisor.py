@@ -16,8 +16,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Sequence
+from json import loads
 from typing import Any
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
@@ -25,7 +25,6 @@ from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
 from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
 from onceward.service.sql.costs import SqlCost
-from onceward.service.sql.frame_reader_async import read_bytes_async, read_frame_async
 from onceward.service.sql.job_queue import JobQueue, WorkerJob, WorkerTurn
 from onceward.service.sql.lanes import Lanes
 from onceward.service.sql.limits import Limits
@@ -40,6 +39,7 @@ from onceward.service.sql.worker_channel import (
     unpack_responses,
 )
 from onceward.service.sql.worker_errors import from_wire
+from onceward.service.sql.worker_link import WorkerLink
 from onceward.service.sql.worker_sandbox import SandboxReport, WorkerSandbox
 
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")
@@ -105,8 +105,7 @@ class WorkerSupervisor:
         self._groups = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._progress: ProgressPage | None = None
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter | None = None
+        self._link: WorkerLink | None = None
         self._turn: WorkerTurn | None = None
         """What the worker is doing."""
         self._used = 0.0
@@ -200,20 +199,22 @@ class WorkerSupervisor:
         seal = next((f',"seal":{job.seal}' for job in reversed(jobs) if job.seal), "")
         frame = packed(f'{json_text({**head, "growth": first.growth})[:-1]}{seal},"requests":[{requests}]}}')
         responses: list[dict[str, Any]] = []
+
+        def take(frame: bytes) -> bool:
+            responses.extend(unpack_responses(frame))
+            if len(responses) < len(jobs):
+                return False
+            self._answer(jobs, responses)
+            return True
+
         try:
-            self._link.write(frame)
-            await self._link.drain()
-            await self._watched(self._receive(len(jobs), responses))
+            if self._link is None:
+                raise EOFError
+            await self._watched(self._link, self._link.ask(frame, take))
         except _Overdue as overdue:
             await self._bury(jobs, responses, overdue.seen, overdue=True)
         except (EOFError, OSError, ValueError, KeyError):  # Gone, or not in its right mind.
             await self._bury(jobs, responses, self._progress_page.seen(), overdue=False)
-        else:
-            self._answer(jobs, responses)
-
-    async def _receive(self, count: int, responses: list[dict[str, Any]]) -> None:
-        while len(responses) < count:
-            responses += unpack_responses(await read_bytes_async(self._reader))
 
     def _answer(self, jobs: list[WorkerJob], responses: list[dict[str, Any]]) -> None:
         """Settle what has a response, or send it again if it was not done. A worker that died may have sent fewer."""
@@ -249,14 +250,14 @@ class WorkerSupervisor:
         self._answer(jobs, responses)
         self._after_death(jobs, seen, overdue=overdue, answered=answered)
 
-    async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
+    async def _watched(self, link: WorkerLink, answered: Awaitable[None]) -> None:
         """
         Wait for the responses, for as long as there is progress.
 
         Whoever looks at that is a timer, and no task: most responses are there long before it looks for the first time.
         What it finds is raised where the response is waited for.
         """
-        reader, every = self._reader, self._seconds / 4 + 0.05
+        every = self._seconds / 4 + 0.05
         later = asyncio.get_running_loop().call_later
         last, since = self._progress_page.seen(), self._environment.monotonic()
         timer: asyncio.TimerHandle
@@ -270,13 +271,13 @@ class WorkerSupervisor:
                 if now - since >= self._patience(seen) or self._is_overdrawn(seen):
                     raise _Overdue(seen)
             except Exception as error:
-                reader.set_exception(error)
+                link.fail(error)
             else:
                 timer = later(every, look)
 
         timer = later(every, look)
         try:
-            await receiving
+            await answered
         finally:
             timer.cancel()
 
@@ -341,12 +342,6 @@ class WorkerSupervisor:
     # The process.
 
     @property
-    def _link(self) -> asyncio.StreamWriter:
-        if self._writer is None:
-            raise EOFError
-        return self._writer
-
-    @property
     def _progress_page(self) -> ProgressPage:
         if self._progress is None:
             raise EOFError
@@ -371,13 +366,16 @@ class WorkerSupervisor:
             page.truncate(ProgressPage.SIZE)
             self._progress = ProgressPage(page.fileno())
             ours.setblocking(False)
-            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._link = link = await WorkerLink.connect(ours)
             handles = (theirs.fileno(), page.fileno())
             self._process = await loop.run_in_executor(None, self._spawn, handles)
         self.started += 1
-        self._writer.write(pack({**self._settings, "sandbox": self._sandbox.orders()}))
+        told: dict[str, Any] = {}
         async with asyncio.timeout(START_SECONDS):
-            told = await read_frame_async(self._reader)
+            await link.ask(
+                pack({**self._settings, "sandbox": self._sandbox.orders()}),
+                lambda frame: told.update(loads(frame)) is None,
+            )
         if "error" in told:  # It cannot be held in as it must be, and no other one could.
             await self._stop(kill=True)
             raise from_wire(told["error"])
@@ -397,14 +395,12 @@ class WorkerSupervisor:
 
     async def _stop(self, *, kill: bool = False) -> None:
         """End the worker: it goes when its link is closed, or is killed."""
-        writer, process, progress = self._writer, self._process, self._progress
-        self._writer = self._process = self._progress = self.confined = None
+        link, process, progress = self._link, self._process, self._progress
+        self._link = self._process = self._progress = self.confined = None
         if process is not None and kill:
             process.kill()
-        if writer is not None:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+        if link is not None:
+            await link.close()
         if process is not None:
             await asyncio.get_running_loop().run_in_executor(None, _reap, process, self._limits.statement_seconds)
         if progress is not None:
