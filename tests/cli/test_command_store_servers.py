@@ -194,7 +194,7 @@ class TestPostgres:
     @pytest.mark.parametrize(
         ("break_it", "name", "says"),
         [
-            ("DROP INDEX onceward_due", "indexes", "onceward_due"),
+            ("DROP INDEX onceward_due_at", "indexes", "onceward_due_at"),
             ("ALTER TABLE onceward_records DROP COLUMN codec CASCADE", "columns", "codec"),
             ("ALTER TABLE onceward_records SET UNLOGGED", "logged", "empties the table"),
         ],

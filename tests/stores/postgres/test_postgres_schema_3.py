@@ -46,7 +46,8 @@ CHANGED_BY_A_SETTLE = {
     ),
     *("token", "doubt"),
 }
-NEW, OLD = set(index_plan().made), set(index_plan().dropped)
+NEW, GONE = set(index_plan().made), set(index_plan().dropped)
+OF_SCHEMA_2 = {"onceward_forget", "onceward_shrink", "onceward_unsettled"}
 INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'onceward_records'"
 
 
@@ -345,7 +346,7 @@ class TestMigrating:
 
         assert listed == ["k"]
         assert _indexes(fresh) >= NEW
-        assert not OLD & _indexes(fresh)
+        assert not GONE & _indexes(fresh)
         assert problems(fresh) == {}
 
     @pytest.mark.usefixtures("large")
@@ -364,12 +365,38 @@ class TestMigrating:
         errors = writers.end()
 
         assert errors == []
-        assert (between >= OLD, told.ok, "onceward store migrate" in told.detail) == (True, False, True)
+        assert (between >= OF_SCHEMA_2, told.ok, "onceward store migrate" in told.detail) == (True, False, True)
         assert moved == (3, 3)
         assert _indexes(fresh) >= NEW
-        assert not OLD & _indexes(fresh)
+        assert not GONE & _indexes(fresh)
         assert problems(fresh) == {}
         assert upkeep.planned(fresh).scripts == ()
+
+    def test_a_table_with_three_indexes_gets_the_one(self, fresh: str) -> None:
+        """
+        Development versions had one for each meaning of the column. What they wrote is purged meanwhile, too.
+        """
+        _open(fresh)
+        query(
+            fresh,
+            "DROP INDEX onceward_due_at; "
+            "CREATE INDEX onceward_young ON onceward_records (first_at) WHERE due_at IS NULL; "
+            f"CREATE INDEX onceward_due ON onceward_records (due_at) WHERE due_at < {rows.OPEN}; "
+            f"CREATE INDEX onceward_open ON onceward_records (id) WHERE due_at = {rows.OPEN}",
+        )
+        with Gate(fresh, scope="live:acme") as gate:
+            gate.run("short", lambda: 1, retain=60, tombstone=1)
+            gate.run("long", lambda: 1)
+        _age(fresh, 2)
+        store = PostgresStore(fresh)
+        purged = store.purge(10)
+        store.close()
+        told = {one.name: one for one in upkeep.check(fresh)}["indexes"]
+        upkeep.migrate(fresh)
+
+        assert (tuple(purged), told.ok) == ((1, 1), False)
+        assert _indexes(fresh) & (NEW | GONE) == NEW
+        assert problems(fresh) == {}
 
     @pytest.mark.usefixtures("large")
     @pytest.mark.parametrize("partitions", [0, 2])
@@ -404,7 +431,7 @@ class TestMigrating:
         assert schema_finding(told).commands == ("onceward store migrate",)
         assert look_at_schema(fresh) is None
         assert _indexes(fresh) >= NEW
-        assert not OLD & _indexes(fresh)
+        assert not GONE & _indexes(fresh)
 
     @pytest.mark.usefixtures("large")
     @pytest.mark.fault("an-index-that-was-left-unfinished-counts")

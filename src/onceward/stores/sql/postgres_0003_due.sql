@@ -24,8 +24,9 @@ BEGIN
     -- A small table gets its index at once. In a large one that would stop every writer, so `onceward store migrate`
     -- makes it beside the writers.
     IF (SELECT sum(pg_relation_size(one)) FROM unnest(leaves) AS one) < 67108864 THEN
-        CREATE INDEX IF NOT EXISTS onceward_due ON onceward_records (due_at, first_at);
-        DROP INDEX IF EXISTS onceward_forget, onceward_shrink, onceward_unsettled;
+        CREATE INDEX IF NOT EXISTS onceward_due_at ON onceward_records (due_at, first_at);
+        -- Those of schema 2, and what development versions had in this one's place.
+        DROP INDEX IF EXISTS onceward_forget, onceward_shrink, onceward_unsettled, onceward_young, onceward_due, onceward_open;
     END IF;
 END
 $onceward$;
