@@ -17,7 +17,6 @@ from typing import Any, TextIO
 import msgspec
 
 from onceward._core.json_text import encode_with
-from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.web.request_head import head_of
 from onceward.service.web.whole_response import status_sent
@@ -33,12 +32,6 @@ KINDS_MAX = 1_000
 _OTHERS = "others"
 TELL_SECONDS = 10.0
 """How long it takes at most, while anything is logged, until the log says what was left out."""
-
-_IDENTITIES = {name.lower().encode(): name.lower() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP)}
-
-
-_CALLS = {"level": "info", "logger": log.name}
-"""What every call's line says."""
 
 
 class AccessLogMiddleware:
@@ -65,15 +58,15 @@ class AccessLogMiddleware:
         finally:
             line: dict[str, Any] = {
                 "at": REAL.wall_us() / 1_000_000,
-                **_CALLS,
+                "level": "info",
+                "logger": log.name,
                 "method": scope["method"],
                 "path": scope["path"][:200],
                 "status": status or status_sent(scope),
                 "ms": round((REAL.monotonic() - began) * 1000, 1),
             }
-            head = head_of(scope)
-            if not _IDENTITIES.keys().isdisjoint(head.last):
-                line.update((shown, head.digest(name)) for name, shown in _IDENTITIES.items() if name in head)
+            for name, digest in head_of(scope).digests().items():
+                line[name.decode()] = digest
             only = _only_handler()
             if only is None or not only.hold(line):
                 log.handle(log.makeRecord(log.name, logging.INFO, "", 0, "%s", (line,), None))

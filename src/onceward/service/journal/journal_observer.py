@@ -15,19 +15,16 @@ from starlette.responses import Response
 from onceward._core.errors import OncewardError
 from onceward.journal import AsyncJournal, CallOutcome
 from onceward.journal.notes import CallDetails, CallSubject, JournalNote
-from onceward.protocol import headers
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
 from onceward.service.web.calls import OnCallEnded, only_read
-from onceward.service.web.request_head import head_of
+from onceward.service.web.request_head import KEY_FIELDS, head_of
 
 PATH_MAX = 200
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 _name_of = itemgetter(0)
 _REPLAYED = frozenset((b"idempotency-replayed", b"plan-replayed"))
-IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP = (
-    name.lower().encode() for name in (headers.IDEMPOTENCY_KEY, headers.PLAN_KEY, headers.PLAN_STEP)
-)
+IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP = KEY_FIELDS
 
 
 def open_service_journal(url: str) -> AsyncJournal:
@@ -56,15 +53,15 @@ class JournalObserver:
         """A call begins."""
         if request.method in _CHANGES_NOTHING:
             return _unnoted
-        head = head_of(request.scope)
-        plan = head.digest(PLAN_KEY)
+        digests = head_of(request.scope).digests()
+        plan = digests.get(PLAN_KEY)
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
             # As it was routed: `request.url` is made from the header Host, too.
             tool=f"{request.method} {str(request.scope['path'])[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
-            digest=head.digest(PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
+            digest=digests.get(PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
         subject = CallSubject(self._environment, what)
         if not self._open:

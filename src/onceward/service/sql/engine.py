@@ -351,7 +351,7 @@ class SqliteEngine:
             asyncio.get_running_loop().create_future(),
             self._environment.monotonic(),
             request,
-            json_text(request.document()) if request is not None else "",
+            json_text(request) if request is not None else "",
             tenant=asked.tenant,
             account=asked.account,
             mode=mode,

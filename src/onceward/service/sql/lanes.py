@@ -56,7 +56,7 @@ class Lanes:
         makes_way = job.account is not None and self.loads.makes_way(job.tenant)
         if (
             not makes_way
-            and _statements(job) not in self._slow_statements
+            and not (self._slow_statements and _statements(job) in self._slow_statements)
             and not (job.mode == "write" and self._slow_writes[job.path])
         ):
             self._quick_queue(job).put(job)

@@ -70,9 +70,11 @@ class Metering:
     ) -> Any:
         """Run within the tenant's quota and balance. Beyond them, results that are there already are still replayed."""
         run = partial(self._timed, usage, run)
-        run_now: Callable[[], Awaitable[Any]] = partial(run, False, None)
+        run_now: Callable[[], Awaitable[Any]]
         if identity is not None or any(map(self._writes, sqls)):
             run_now = partial(self._in_room, caller.tenant, usage, identity, run)
+        else:
+            run_now = partial(run, False, None)
         if not (caller.prepaid and self._price):
             return await run_now()
         return await self._charged(caller, usage, identity, len(sqls), run_now, run, operation)

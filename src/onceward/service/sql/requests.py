@@ -105,26 +105,17 @@ class SqlRequest(NamedTuple):
                     pass  # Below, it is said where.
         return fingerprint_canonical(self.fingerprint_fields())
 
-    def document(self) -> dict[str, Any]:
-        """As plain data, for a worker."""
-        return {
-            "statements": self.statements,
-            "identity": self.identity,
-            "readonly": self.readonly,
-            "batch": self.batch,
-            "about": self.about,
-            "replay_only": self.replay_only,
-            "growth": self.growth,
-            "kind": type(self.identity).__name__,
-        }
-
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Self:
-        """The request that `document` made data of."""
-        kinds: dict[str, Any] = {"Keyed": Keyed, "Step": Step}
-        kind = kinds.get(document.pop("kind"))
-        identity = kind(*document.pop("identity")) if kind is not None else document.pop("identity")
-        return cls(**document, identity=identity)
+    def from_document(cls, document: list[Any]) -> Self:
+        """The request whose JSON this was, as a worker gets it. Identities are told apart by their length."""
+        identity = document[_IDENTITY]
+        if identity is not None:
+            document[_IDENTITY] = Keyed(*identity) if len(identity) == _KEYED else Step(*identity)
+        made: Self = tuple.__new__(cls, document)
+        return made
+
+
+_IDENTITY, _KEYED = SqlRequest._fields.index("identity"), len(Keyed._fields)
 
 
 @lru_cache(maxsize=500)

@@ -9,7 +9,10 @@ from hashlib import sha256
 from typing import Any
 
 from onceward._core.keys import DIGEST_CHARACTERS
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 
+KEY_FIELDS = tuple(name.lower().encode() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
+"""What names a key. Logs and journals show a digest of it."""
 _PLACE = "onceward.head"
 """Where a request's is kept, in its ASGI scope."""
 
@@ -29,7 +32,7 @@ class RequestHead:
             self.last = dict(self.fields)
         self.single: Mapping[bytes, bytes] | None = self.last if len(self.last) == len(self.fields) else None
         """By name, if none of them occurs twice."""
-        self._digests: dict[bytes, str] = {}
+        self._digests: Mapping[bytes, str] | None = None
 
     def __contains__(self, name: object) -> bool:
         return name in self.last
@@ -40,11 +43,14 @@ class RequestHead:
             return self.single.get(name)
         return next((value for found, value in self.fields if found == name), None)
 
-    def digest(self, name: bytes) -> str | None:
-        """What logs and journals show of a field that names a key; None if there is none."""
-        known = self._digests.get(name)
-        if known is None and (found := self.first(name)) is not None:
-            known = self._digests[name] = sha256(found).hexdigest()[:DIGEST_CHARACTERS]
+    def digests(self) -> Mapping[bytes, str]:
+        """What logs and journals show of those fields that name a key, by name."""
+        known = self._digests
+        if known is None:
+            sent = {} if self.last.keys().isdisjoint(KEY_FIELDS) else {name: self.first(name) for name in KEY_FIELDS}
+            known = self._digests = {
+                name: sha256(value).hexdigest()[:DIGEST_CHARACTERS] for name, value in sent.items() if value is not None
+            }
         return known
 
     def all(self, name: bytes) -> list[bytes]:
