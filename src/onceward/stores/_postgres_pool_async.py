@@ -41,10 +41,11 @@ from onceward.stores._postgres_errors import (
     retry_decision,
 )
 from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, QueryParameters, ScriptEffect, SleepEffect
-from onceward.stores._postgres_rows import landed_record, new_tuple
+from onceward.stores._postgres_rows import landed_record, new_tuple, record_of
 from onceward.stores._postgres_timeout import POLL_SECONDS, interrupt_or_silence, with_silence_timeout
 from onceward.stores._postgres_url import PostgresTarget
 from onceward.stores._postgres_wire import (
+    FIND,
     LOOK,
     RECORD_CONVERSION,
     ConversionContext,
@@ -177,12 +178,19 @@ class AsyncPostgresPool:
         flows.assign_results(batch, came)
 
     async def _put_one(self, entry: QueueEntry) -> list[PutResult | None] | None:
-        """A lone put. If it lands, as nearly every one does, it has its result: None. Otherwise what its flow says."""
+        """A lone put. If it lands or finds what was seen, as nearly every one does: None. Else what its flow says."""
         write, expect, seen = entry.write, entry.expect, self.seen
         if write is None:
             raise TypeError("not a put")
         if expect is None and write.id in seen:
-            return await self._run(flows.peek_or_put_many(self.target, [(write, expect)], seen), in_batch=True)
+            shown = await self._query_for_batch(FIND, [write.id])
+            found = record_of(shown[0][0], shown[0][1:]) if shown else None
+            if found is None or found.version == write.version:  # Gone, or this very write: its flow knows.
+                return await self._run(flows.peek_or_put_many(self.target, [(write, expect)], seen), in_batch=True)
+            entry.answer = result = new_tuple(PutResult, (False, found))
+            entry.done = True
+            seen.note(write.id, result)
+            return None
         sql, values = flows.put_query(write, expect, flows.BATCH_LOCK_TIMEOUT, self.target.may_relax and write.relaxed)
         shown = await self._query_for_batch(sql, values)
         if not shown or shown[0][2] is None:

@@ -17,7 +17,7 @@ from onceward.runtime.environment import REAL
 from onceward.stores import open_store
 from onceward.stores.tables import Schema, open_tables
 from onceward.stores.tables.sql_steps import Sql, SqlSteps
-from onceward.testing.store_suite.rows import row
+from onceward.testing.store_suite.rows import HOUR_US, row
 from servers.postgres import PostgresServer, needed
 
 needed()
@@ -86,6 +86,27 @@ def test_a_write_that_is_sent_again_is_believed_after_one_that_waits(
         standing = store.put(write)
 
     assert (standing.landed or standing.record.version == write.version) is True
+
+
+@pytest.mark.fault("a-look-that-finds-this-very-write-is-believed")
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_look_that_finds_the_write_itself_is_believed_after_one_that_waits(
+    url: str, server: PostgresServer, colour: str
+) -> None:
+    """
+    Its id was seen settled, so it is looked for first; a look waits for no standby, either.
+    """
+    write = row("test:unconfirmed", "seen", state="settled", lease=None, replay=HOUR_US, codec="json/1", result=b"1")
+    with handle(url, colour) as store:
+        first = store.put(write)
+        found = store.put(row("test:unconfirmed", "seen"))
+        assert (first.landed, found.landed, found.record.version) == (True, False, write.version)
+        with server.without_its_standby():
+            told = _error_of(store, write)
+        again = store.put(row("test:unconfirmed", "seen"))
+
+    assert type(told) is StoreUnavailable
+    assert (again.landed, again.record.result) == (False, b"1")
 
 
 @pytest.mark.parametrize("colour", COLOURS)
