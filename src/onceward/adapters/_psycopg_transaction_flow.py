@@ -9,7 +9,7 @@ error means is decided here. The class in `_psycopg_transaction_async.py` sends 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -38,7 +38,14 @@ from onceward.adapters._registry import NO_ENCODING, TRANSACTION_ENDED
 from onceward.adapters.record_database import TRANSACTION_FAILED
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_error
-from onceward.stores._postgres_wire import Value, ending_values, int8, new_claim_values, put_values
+from onceward.stores._postgres_wire import (
+    Value,
+    ending_values,
+    int8,
+    new_claim_values,
+    put_values,
+    settling_values,
+)
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
@@ -72,8 +79,8 @@ _INSERT = rows.claim_or_row_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 END_OVER = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
-END = rows.end_statement(_OR_STOP)
-"""An ending with claim="last": of a key under which nothing stood, or over what stood there. And that of a claim."""
+END, SETTLE = rows.end_statement(_OR_STOP), rows.settle_statement(_OR_STOP)
+"""An ending with claim="last": of a key under which nothing stood, or over what stood there. And those of a claim."""
 _PEEK = (
     b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
     b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
@@ -301,13 +308,17 @@ class PsycopgTransactionFlow:
             return self._ours(END_FRESH, [*self._values(write, None), xid])
         if write.rise:
             return self._ours(END_OVER, [*self._values(write, expect), xid])
+        if rows.is_usual_settle(write):
+            return self._ours(SETTLE, [*self._values(write, spelled=settling_values), expect, xid])
         return self._ours(END, [*self._values(write), expect, xid])
 
-    def _values(self, write: Write, *expect: bytes | None) -> list[Value]:
+    def _values(
+        self, write: Write, *expect: bytes | None, spelled: Callable[[Write], list[Value]] = ending_values
+    ) -> list[Value]:
         """The values of a put; without a version to expect, those of an ending of our own claim."""
         try:
             if not expect:
-                return ending_values(write)
+                return spelled(write)
             if expect[0] is None and rows.is_new_claim(write):
                 return [*new_claim_values(write), self._database.lock_timeout.encode()]
             values = put_values(write, expect[0], self._database.lock_timeout, relaxed=False)

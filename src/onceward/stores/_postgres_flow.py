@@ -309,6 +309,8 @@ def _find_many(ids: Sequence[bytes]) -> Flow[list[Record | None]]:
 def put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
     """The statement of one put."""
     if expect is not None and not write.rise:
+        if rows.is_usual_settle(write):
+            return QueryEffect(wire.SETTLE, wire.settle_values(write, expect, lock_timeout, relaxed))
         return QueryEffect(wire.END, wire.end_values(write, expect, lock_timeout, relaxed))
     if expect is None and rows.is_new_claim(write):
         return QueryEffect(wire.CLAIM, wire.claim_values(write, lock_timeout, relaxed))

@@ -8,9 +8,10 @@ A put is one statement, which is a whole transaction by itself:
     landed    the insert or the update, if it took place
     result    the clock again, and the fence of what landed, or else the row that was seen
 
-Each part costs the server something in every execution, so the two usual puts have fewer. `CLAIM`, for a key under
-which nothing stands, makes its settings in the condition of its insert, and its clock is the time at which it came. So
-is that of `END`, which ends what a claim began. It is the update alone: if it changes nothing, the row is read.
+Each part costs the server something in every execution, and so does each parameter, so the usual puts have fewer.
+`CLAIM`, for a key under which nothing stands, makes its settings in the condition of its insert, and its clock is the
+time at which it came. So is that of `SETTLE` and `END`, which end what a claim began, `SETTLE` with a result that is
+kept for a day or longer. They are the update alone: if it changes nothing, the row is read.
 
 In two cases the result decides nothing: a claim neither saw a row nor could insert one, or a swap saw the version that
 it expected and could not replace it. Both lost a race to a transaction that committed after the statement began. What
@@ -131,21 +132,45 @@ def _due(field: Any, kept: str = "", first_at: str = "") -> str:
 _LEFT_OUT = ("settled_at", "replay_until", "forget_at", "codec", "result", "error")
 _CLAIMED = tuple(column for column in COLUMNS if column not in _LEFT_OUT)
 """The columns of a claim of a new key. The others have nothing yet."""
-_REPLAY, _RISE = Write._fields.index("replay"), Write._fields.index("rise")
+_ATTEMPT, _REPLAY, _RISE = (Write._fields.index(field) for field in ("attempt", "replay", "rise"))
+_FIRST_AND_NOW = (1, NOW, None)
+"""The attempt, its first time, and when it was settled."""
 _NOTHING_AND_RISE = (None, None, None, None, None, True)
 
 
 def is_new_claim(write: Write) -> bool:
     """Whether it has nothing besides what a claim of a new key has: `CLAIM` is for those, `INSERT` for all others."""
-    has_ended = write.settled_at is not None or write.lease is None
-    return not has_ended and write[_REPLAY : _RISE + 1] == _NOTHING_AND_RISE
+    return (
+        write.state == "claimed"
+        and write.lease is not None
+        and write[_ATTEMPT : _ATTEMPT + 3] == _FIRST_AND_NOW
+        and write[_REPLAY : _RISE + 1] == _NOTHING_AND_RISE
+    )
 
 
 def _claiming(field: Any) -> str:
     """What a claim of a new key writes."""
-    fence = f"greatest({field.format('fence')}, clock.now, {_FLOOR} + 1)"
-    values = (fence if column == "fence" else _value(column, field) for column in _CLAIMED)
-    return ", ".join((*values, f"CASE WHEN {field.format('state')} = 'in_doubt' THEN {OPEN} END"))
+    fixed = {
+        "state": "'claimed'",
+        "fence": f"greatest({field.format('fence')}, clock.now, {_FLOOR} + 1)",
+        "attempt": "1",
+        "first_at": "clock.now",
+    }
+    return ", ".join(fixed.get(column) or _value(column, field) for column in _CLAIMED)
+
+
+def is_usual_settle(write: Write) -> bool:
+    """Whether it settles with a result that is kept for a day or longer: `SETTLE` is for those, `END` for others."""
+    replay, forget = write.replay, write.forget
+    return (
+        write.state == "settled"
+        and write.settled_at == NOW
+        and not write.doubt
+        and (write.lease, write.error, write.holder) == (None, None, None)
+        and replay is not None
+        and replay >= DAY
+        and (forget is None or forget >= DAY)
+    )
 
 
 def _values(field: Any) -> str:
@@ -161,6 +186,20 @@ def _ending(field: Any) -> str:
     """What a write changes that keeps its fence: all but what its claim has fixed."""
     changes = [f"{one} = {_value(one, field)}" for one in COLUMNS[1:] if one not in FIXED_BY_CLAIM]
     return ", ".join((*changes, f"due_at = {_due(field, 'kept.due_at', 'kept.first_at')}"))
+
+
+def _settling(field: Any) -> str:
+    """What a usual settle changes. It is not over within a day, so purge looks at it in its time, as at any other."""
+    fixed = {
+        "state": "'settled'",
+        "doubt": "0",
+        "settled_at": "clock.now",
+        **dict.fromkeys(("lease_until", "error", "holder"), "NULL"),
+        "due_at": f"CASE WHEN kept.due_at IS NOT NULL THEN clock.now + "
+        f"least({field.format('replay')}, {field.format('forget')}) END",
+    }
+    changed = [one for one in (*COLUMNS[1:], "due_at") if one not in FIXED_BY_CLAIM]
+    return ", ".join(f"{one} = {fixed.get(one) or _value(one, field)}" for one in changed)
 
 
 def _timed(sql: str) -> bytes:
@@ -208,7 +247,7 @@ def new_claim_statement(before: str, first: str, restored: str = "") -> bytes:
     """
     return _timed(f"""
 WITH {before}landed AS (
-    INSERT INTO onceward_records ({", ".join(_CLAIMED)}, due_at)
+    INSERT INTO onceward_records ({", ".join(_CLAIMED)})
     SELECT {_claiming(_Bound())}{" FROM before" if before else ""}
     WHERE NOT EXISTS (SELECT FROM {_THERE}) AND {first}
     ON CONFLICT (id) DO NOTHING RETURNING fence)
@@ -222,9 +261,18 @@ def joined_new_claim_statement(restored: str) -> bytes:
 
 def end_statement(checked: str) -> bytes:
     """Update a record that this very transaction has put: nobody can stand in the way, so no lock is waited for."""
+    return _ended(_ending(_Bound()), checked)
+
+
+def settle_statement(checked: str) -> bytes:
+    """The same of a usual settle."""
+    return _ended(_settling(_Bound()), checked)
+
+
+def _ended(changes: str, checked: str) -> bytes:
     return _timed(f"""
 WITH landed AS (
-    UPDATE onceward_records AS kept SET {_ending(_Bound())}
+    UPDATE onceward_records AS kept SET {changes}
     WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
 SELECT clock.now, {_US}, landed.fence{checked} {_LANDED}""")  # noqa: S608 - constants
 
@@ -255,11 +303,14 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".en
 
 _SETTINGS = f"{_BOUNDED} IS NOT NULL AND ({_AS_DURABLE_AS_ASKED}) IS DISTINCT FROM ''"
 """A condition that always holds: it makes the settings, when the row is found and before its lock is waited for."""
-END = _timed(f"""
-UPDATE onceward_records AS kept SET {_ending(_Bound())}
+END, SETTLE = (
+    _timed(f"""
+UPDATE onceward_records AS kept SET {changes}
 WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea AND {_SETTINGS}
 RETURNING clock.now, {_US}, kept.fence""")  # noqa: S608 - constants
-"""The usual swap, which ends what a claim began: half of the parameters. One that changes nothing shows nothing."""
+    for changes in (_ending(_Bound()), _settling(_Bound()))
+)
+"""The usual swaps, which end what a claim began: half of the parameters. One that changes nothing shows nothing."""
 CLAIM, INSERT = new_claim_statement("", _SETTINGS), claim_or_row_statement(CLOCK)
 SWAP = swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)

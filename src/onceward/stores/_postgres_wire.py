@@ -82,7 +82,7 @@ _ORDER = (*_FIELDS, "lock_timeout", "relaxed", "expect")
 CLAIM = numbered_statement("claim", rows.CLAIM, _ORDER)
 INSERT = numbered_statement("insert", rows.INSERT, _ORDER)
 SWAP = numbered_statement("swap", rows.SWAP, _ORDER)
-END = numbered_statement("end", rows.END, _ORDER)
+END, SETTLE = numbered_statement("end", rows.END, _ORDER), numbered_statement("settle", rows.SETTLE, _ORDER)
 BATCH = numbered_statement("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
 ENDS = numbered_statement("ends", rows.ENDS, (*rows.ENDS_FIELDS, "lock_timeout", "relaxed"))
 FIND = numbered_statement("find", rows.FIND, ("id",))
@@ -118,18 +118,31 @@ def claim_values(write: Write, lock_timeout: str, relaxed: bool) -> list[Value]:
 
 def new_claim_values(write: Write) -> list[Value]:
     """What a claim has that nothing precedes."""
-    id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
-    fence, attempt, first_at, _, lease, _, _, _, _, _, _, _, holder = write[12:]
+    id, kind, scope, key, operation, family, _, guarantee, doubt, fingerprint, version, token, fence = write[:13]
+    _, _, _, lease, _, _, _, _, _, _, _, holder = write[13:]
     return [
         *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
-        *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
-        *(int8(fence), int8(attempt), int8(first_at), int8(lease), holder),
+        *(guarantee.encode(), _int2(doubt), fingerprint, version, token, int8(fence), int8(lease), holder),
     ]
 
 
 def end_values(write: Write, expect: bytes, lock_timeout: str, relaxed: bool) -> list[Value]:
     """The values of `END`."""
     return [*ending_values(write), lock_timeout.encode(), _TRUE if relaxed else _FALSE, expect]
+
+
+def settle_values(write: Write, expect: bytes, lock_timeout: str, relaxed: bool) -> list[Value]:
+    """The values of `SETTLE`."""
+    return [*settling_values(write), lock_timeout.encode(), _TRUE if relaxed else _FALSE, expect]
+
+
+def settling_values(write: Write) -> list[Value]:
+    """What a usual settle changes."""
+    replay, forget, codec, result = write[17:21]
+    return [
+        *(write.id, write.version, write.token, int8(replay), None if forget is None else int8(forget)),
+        *(None if codec is None else codec.encode(), result),
+    ]
 
 
 def ending_values(write: Write) -> list[Value]:

@@ -225,7 +225,7 @@ class TestOneStatement:
         """
         psycopg takes longer statements apart again for every call. A batch it never sees: that is prepared by its name.
         """
-        statements = (rows.CLAIM, rows.SWAP, rows.END, rows.FIND, rows.EXTEND, rows.PURGE)
+        statements = (rows.CLAIM, rows.SWAP, rows.END, rows.SETTLE, rows.FIND, rows.EXTEND, rows.PURGE)
 
         assert [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH] == []
 
@@ -302,6 +302,17 @@ class TestOneStatement:
 
         assert (stored.codec, stored.result) == ("json/1", b'"kept"')
         assert store.call("load", write.id).result == b'"kept"'
+
+    @pytest.mark.fault("a-claim-with-attempts-behind-it-loses-them")
+    def test_what_is_claimed_and_has_a_past_keeps_it(self, store: Handle) -> None:
+        """
+        Of a new claim, attempt and first time are not sent: they are the first, and now.
+        """
+        write = row("test:past", attempt=3, first_at=1_000_000)
+        store.put(write)
+        stored = store.call("load", write.id)
+
+        assert (stored.attempt, stored.first_at) == (3, 1_000_000)
 
     def test_nothing_is_left_on_the_connection(self, url: str) -> None:
         """

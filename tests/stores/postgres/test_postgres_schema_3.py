@@ -25,7 +25,7 @@ from onceward.stores._postgres_functions import FUNCTIONS_VERSION
 from onceward.stores._postgres_indexes import index_plan
 from onceward.stores._postgres_url import _STARTUP
 from onceward.stores.postgres import PostgresStore
-from onceward.testing.store_suite.rows import row
+from onceward.testing.store_suite.rows import row, settled
 from servers.postgres import PostgresServer, needed
 
 needed()
@@ -221,6 +221,38 @@ class TestWhatIsLookedFor:
 
         assert tuple(purged) == (1, 0)
         assert query(url, "SELECT key FROM onceward_records") == [("live:long",)]
+
+    @pytest.mark.fault("a-usual-settle-says-no-time-to-purge", "a-short-life-is-settled-as-a-usual-one")
+    @pytest.mark.parametrize("seen", [False, True], ids=["young", "seen by a purge"])
+    @pytest.mark.parametrize("tombstone", [None, 1, 5 * DAY])
+    @pytest.mark.parametrize("retain", [1, DAY, 3 * DAY])
+    def test_a_usual_settle_leaves_what_any_ending_leaves(
+        self, url: str, retain: int, tombstone: int | None, seen: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        The statement for usual settles has fewer parts. The row is the same, also where a purge has been before.
+        """
+        store, left = PostgresStore(url), []
+        for usual in (True, False):
+            if not usual:
+                monkeypatch.setattr(rows, "is_usual_settle", lambda write: False)
+            held = store.put(row("test:usual", str(usual)), None).record
+            assert held is not None
+            if seen:
+                query(url, f"UPDATE onceward_records SET due_at = {rows.OPEN} WHERE key = '{usual}'")
+            forget = None if tombstone is None else retain + tombstone
+            store.put(settled(held, replay=retain, forget=forget, codec="json/1"), held.version)
+            [(due, *kept)] = query(
+                url,
+                "SELECT due_at - settled_at, state, doubt, lease_until, replay_until - settled_at, "
+                "forget_at - settled_at, codec, result, error, holder, fence, attempt, token, version "
+                f"FROM onceward_records WHERE key = '{usual}'",
+            )
+            left.append((due, kept[:-4], kept[-4] == held.fence, kept[-2] == held.token, kept[-1] != held.version))
+        store.close()
+
+        assert left[0] == left[1]
+        assert (left[0][0] is None) == (not seen and retain >= DAY)
 
     @pytest.mark.fault("what-is-not-due-yet-is-looked-at-again-and-again")
     def test_what_lives_longer_is_looked_at_once_and_purged_in_time(self, url: str) -> None:
