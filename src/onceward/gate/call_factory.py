@@ -94,7 +94,7 @@ class CallFactory:
         *,
         environment: Environment | None,
         listeners: Iterable[Listener],
-        options: Options,
+        terms: Terms = DEFAULT_TERMS,
         store: object = None,
         sealer: Sealer | None = None,
     ) -> None:
@@ -105,11 +105,7 @@ class CallFactory:
         self._use_scope(check_scope(scope))
         self._relaxes = capabilities.relaxes
         self._joins = store is None or capabilities.joins is not None
-        self.terms = self._checked(apply_options(DEFAULT_TERMS, options))
-        if self.terms.guarantee == Guarantee.ATOMIC:
-            raise ConfigurationError(
-                "guarantee='atomic' cannot be a gate's default; use it per call, where the connection is named"
-            )
+        self.terms = self._checked(terms)
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
@@ -506,6 +502,16 @@ class CallFactory:
                 "its own, say settle='inside', and no connection"
             )
         return inspect_declaration(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
+
+
+def default_terms(options: Options) -> Terms:
+    """The terms of a gate whose operations say nothing else."""
+    terms = apply_options(DEFAULT_TERMS, options)
+    if terms.guarantee == Guarantee.ATOMIC:
+        raise ConfigurationError(
+            "guarantee='atomic' cannot be a gate's default; use it per call, where the connection is named"
+        )
+    return terms
 
 
 def check_convention(

@@ -28,6 +28,7 @@ from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import AfterCommit, Flow, Raised, Returned
+from onceward._core.keys import check_scope
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.operation_flow import OperationRequest, reconcile
 from onceward._core.record import Record, new_tuple
@@ -43,6 +44,7 @@ from onceward.gate.call_factory import (
     CallSpec,
     PreparedCall,
     PurgeSchedule,
+    default_terms,
     log_purge_failure,
     refuse_accept,
     unreachable,
@@ -93,17 +95,24 @@ class Gate:
         sealed_only: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        opened = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
+        # What no store could serve is refused before one is opened.
         sealer = make_sealer(seal, sealed_only=sealed_only)
+        scope, terms = check_scope(scope), default_terms(options)
+        opened = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
+        try:
+            self._call_factory = CallFactory(
+                scope,
+                environment=environment,
+                listeners=listeners,
+                terms=terms,
+                store=opened,
+                sealer=sealer,
+            )
+        except ConfigurationError:
+            if isinstance(store, str):
+                opened.close()
+            raise
         self.store: Store = opened if sealer is None else SealedStore(opened, sealer)
-        self._call_factory = CallFactory(
-            scope,
-            environment=environment,
-            listeners=listeners,
-            options=options,
-            store=opened,
-            sealer=sealer,
-        )
         self.environment = self._call_factory.environment
         self._waiters = WaiterRegistry(self.environment)
         self._renewer = LeaseRenewer(self.environment, self._renew)

@@ -65,7 +65,7 @@ def id_of_step(scope: str, plan: str, step: str) -> bytes:
 @lru_cache(maxsize=128)
 def _factory_of(scope: str) -> CallFactory:
     """It has no state, and every note of a journal needs one."""
-    return CallFactory(scope, environment=None, listeners=(), options={})
+    return CallFactory(scope, environment=None, listeners=())
 
 
 def reconcile_record(

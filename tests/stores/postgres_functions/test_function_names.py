@@ -116,7 +116,7 @@ def test_keys_and_scopes_are_judged_as_python_judges_them(sql: Connection) -> No
 
     @given(st.sampled_from(SCOPES), st.lists(KEY_CHARACTERS, max_size=3).map("".join))
     def judged(scope: str, key: str) -> None:
-        factory = CallFactory(scope, environment=None, listeners=(), options={})
+        factory = CallFactory(scope, environment=None, listeners=())
         try:
             expected: tuple[str | None, bytes | None] = (None, record_id("key", scope, factory.stored_key(key)))
         except OncewardError as refused:

@@ -34,7 +34,7 @@ from onceward.testing.explorer.scenario import LookUp, Watch
 SCOPE = "test:explorer"
 NAME = "charge"
 
-CALL_FACTORY = CallFactory(SCOPE, environment=None, listeners=(), options={})
+CALL_FACTORY = CallFactory(SCOPE, environment=None, listeners=())
 
 ActorFlow: TypeAlias = Callable[[Actor, dict[str, Any]], Flow[Any]]
 
