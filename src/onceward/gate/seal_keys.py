@@ -22,8 +22,9 @@ import logging
 import os
 import stat
 from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError, SealKeyMissing
 from onceward._core.sealing import SealContext, SealedData
@@ -57,6 +58,27 @@ class _Key:
         self.root = hmac.digest(raw, b"onceward/seal/1/aes-256-gcm", "sha256")
 
 
+class _Keys(NamedTuple):
+    """Keys in use, and how their file looked. One value, so that no thread sees halves of two."""
+
+    known: dict[str, _Key]
+    first: _Key
+    """It seals."""
+    seen: tuple[int, ...] = ()
+
+
+def _keys_of(keys: Sequence[str | bytes], seen: tuple[int, ...] = ()) -> _Keys:
+    if not keys:
+        raise ConfigurationError("Sealed needs a key: make one with Sealed.new_key(), and keep it as a secret")
+    try:
+        made = [_Key(one.decode("ascii") if isinstance(one, bytes) else one) for one in keys]
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(
+            "a key for Sealed is 32 random bytes in base64: Sealed.new_key(), or openssl rand -base64 32, makes one"
+        ) from None
+    return _Keys({one.id: one for one in reversed(made)}, made[0], seen)
+
+
 class Sealed:
     """
     Stored values under keys of yours: `Sealed(key)`, where the key is what `Sealed.new_key()` gave you once.
@@ -70,7 +92,7 @@ class Sealed:
         self._ciphers = import_ciphers()
         self._environment = environment
         self._file: _KeyFile | None = None
-        self.use(*keys)
+        self._keys = _keys_of(keys)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, environment: Environment = REAL) -> Sealed:
@@ -81,7 +103,9 @@ class Sealed:
         at once when a value is met whose key is not known. If it cannot be read then, that is logged and the keys stay.
         """
         file = _KeyFile(Path(path), environment)
+        seen = file.look()
         made = cls(*file.read(), environment=environment)
+        made._keys = made._keys._replace(seen=seen)
         made._file = file
         return made
 
@@ -92,42 +116,24 @@ class Sealed:
 
     def use(self, *keys: str | bytes) -> None:
         """Seal with the first of these keys from now on, and open with all of them, also while calls run."""
-        if not keys:
-            raise ConfigurationError("Sealed needs a key: make one with Sealed.new_key(), and keep it as a secret")
-        try:
-            made = [_Key(one.decode("ascii") if isinstance(one, bytes) else one) for one in keys]
-        except (ValueError, TypeError, AttributeError):
-            raise ConfigurationError(
-                "a key for Sealed is 32 random bytes in base64: Sealed.new_key(), or openssl rand -base64 32, makes one"
-            ) from None
-        # One assignment, so that no thread sees the first key of one list and the rest of another.
-        self._keys = {one.id: one for one in reversed(made)}, made[0]
+        self._keys = _keys_of(keys, self._keys.seen)
 
     @property
     def key_ids(self) -> tuple[str, ...]:
         """The ids of the keys, the one that seals first. No secrets: stored values name their key by it."""
-        if self._file is not None:
-            self._look_at_file(self._file)
-        known, first = self._keys
-        return (first.id, *(id for id in known if id != first.id))
+        keys = self._current()
+        return (keys.first.id, *(id for id in keys.known if id != keys.first.id))
 
     def seal(self, data: bytes, context: SealContext) -> SealedData:
         """Encrypt with the first key."""
-        if self._file is not None:
-            self._look_at_file(self._file)
-        _, key = self._keys
+        key = self._current().first
         chance = self._environment.random(RANDOM_BYTES)
         cipher, nonce = self._cipher(key, chance)
         return SealedData(key.id, AES_256_GCM + chance + cipher.encrypt(nonce, data, context.associated_data(key.id)))
 
     def unseal(self, sealed: SealedData, context: SealContext) -> bytes:
         """Decrypt what the key of that id has sealed; `SealKeyMissing` if it is not among the keys."""
-        if self._file is not None:
-            self._look_at_file(self._file)
-        key = self._keys[0].get(sealed.key_id)
-        if key is None and self._file is not None:
-            self._look_at_file(self._file, now=True)
-            key = self._keys[0].get(sealed.key_id)
+        key = self._current().known.get(sealed.key_id) or self._current(now=True).known.get(sealed.key_id)
         if key is None:
             raise SealKeyMissing(
                 f"this value is sealed under key {sealed.key_id}, and the keys here are {', '.join(self.key_ids)}: add "
@@ -145,49 +151,58 @@ class Sealed:
             raise ValueError("not Fernet's")
         from cryptography import fernet
 
-        return bytes(fernet.MultiFernet([fernet.Fernet(one.text) for one in self._keys[0].values()]).decrypt(token))
+        return bytes(fernet.MultiFernet([fernet.Fernet(one.text) for one in self._keys.known.values()]).decrypt(token))
 
     def _cipher(self, key: _Key, chance: bytes) -> tuple[Any, bytes]:
         return self._ciphers.AESGCM(hmac.digest(key.root, chance[:12], "sha256")), chance[12:]
 
-    def _look_at_file(self, file: _KeyFile, *, now: bool = False) -> None:
-        """Use the keys of the file, if it has changed. Whatever is wrong with it, the operation goes on."""
+    def _current(self, *, now: bool = False) -> _Keys:
+        """The keys; those of the file, if it has changed. Whatever is wrong with it, the operation goes on."""
+        keys, file = self._keys, self._file
+        if file is None or not (file.is_due() or now):
+            return keys
         try:
-            changed = file.changed(now=now)
-            if changed is not None:
-                self.use(*changed)
-                _log.info("onceward: %s has changed; key %s seals from now on", file.path, self._keys[1].id)
+            seen = file.look()
+            if seen == keys.seen:
+                return keys
+            # Threads may read two states of the file, and end in the wrong order: then the next look sees a change.
+            try:
+                keys = self._keys = _keys_of(file.read(), seen)
+            except ConfigurationError:
+                self._keys = keys._replace(seen=seen)  # A file that cannot be used is read once, and logged once.
+                raise
+            _log.info("onceward: %s has changed; key %s seals from now on", file.path, keys.first.id)
         except ConfigurationError as error:
             _log.warning("onceward: the keys stay as they are: %s", error)
+        return keys
 
     def __repr__(self) -> str:
         return f"<Sealed {', '.join(self.key_ids)}>"
 
 
 class _KeyFile:
-    """A file of keys, and what it looked like when it was last read."""
+    """A file of keys, and when it was last looked at."""
 
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
-        self._seen: tuple[int, ...] = ()
         self._looked_at = 0.0
 
-    def changed(self, *, now: bool) -> list[str] | None:
-        """The keys, if the file is another than the one that was read; None: it is the same, or was just looked at."""
-        moment = self._environment.monotonic()
-        if not now and moment - self._looked_at < LOOK_SECONDS:
-            return None
-        self._looked_at = moment
+    def is_due(self) -> bool:
+        """Whether it was not just looked at."""
+        return self._environment.monotonic() - self._looked_at >= LOOK_SECONDS
+
+    def look(self) -> tuple[int, ...]:
+        """What tells this state of the file from others. Look before reading: then no change goes unnoticed."""
+        self._looked_at = self._environment.monotonic()
         try:
             found = self.path.stat()
         except OSError as error:
             raise ConfigurationError(f"{self.path} cannot be read: {error.strerror}") from None
-        return None if _looks(found) == self._seen else self.read()
+        return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def read(self) -> list[str]:
         """The keys in the file; `ConfigurationError` if others could have read or changed it."""
-        self._looked_at = self._environment.monotonic()
         try:
             # A link is followed: that is how orchestrators put secrets there, and change them at one stroke.
             handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -195,7 +210,6 @@ class _KeyFile:
             raise ConfigurationError(f"{self.path} cannot be read: {error.strerror}") from None
         try:
             found = os.fstat(handle)
-            self._seen = _looks(found)
             if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or found.st_uid not in (os.geteuid(), 0):
                 raise ConfigurationError(
                     f"{self.path} can be read or changed by other users; a key file must belong to this user, with "
@@ -210,10 +224,6 @@ class _KeyFile:
         if not keys:
             raise ConfigurationError(f"{self.path} has no key: write one on each line, from Sealed.new_key()")
         return keys
-
-
-def _looks(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def import_ciphers() -> Any:

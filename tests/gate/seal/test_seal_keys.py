@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from base64 import urlsafe_b64decode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from seal_support import Bench
 
 from onceward import ConfigurationError, Gate
 from onceward.errors import SealKeyMissing
-from onceward.gate import SealContext, Sealed
+from onceward.gate import SealContext, Sealed, SealedData, seal_keys
 from onceward.testing.clock import StillEnvironment
 
 CONTEXT = SealContext("live:acme", b"i" * 32, "json/1", b"f" * 33, b"\x01" + b"17")
@@ -28,15 +29,28 @@ def _file(path: Path, *keys: str) -> Path:
     return path
 
 
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Once, between the reading of a file and the use of its keys, do what another thread would."""
+    read, acts = seal_keys._KeyFile.read, [act]
+
+    def read_and_wait(file: Any) -> list[str]:
+        found = read(file)
+        if acts:
+            acts.pop()()
+        return found
+
+    monkeypatch.setattr(seal_keys._KeyFile, "read", read_and_wait)
+
+
 def _ran() -> Any:
     pytest.fail("it ran again")
 
 
-def _opened(seal: Sealed) -> Any:
-    """Sealed and opened again; or the error that came of it."""
+def _opened(seal: Sealed, sealed: SealedData | None = None) -> Any:
+    """What was sealed (or is, here), opened again; or the error that came of it."""
     try:
-        return seal.unseal(seal.seal(b"paid", CONTEXT), CONTEXT)
-    except ConfigurationError as error:
+        return seal.unseal(seal.seal(b"paid", CONTEXT) if sealed is None else sealed, CONTEXT)
+    except (ConfigurationError, SealKeyMissing) as error:
         return error
 
 
@@ -189,6 +203,46 @@ class TestFile:
         with pytest.raises(ConfigurationError, match="new_key") as refused:
             Sealed.from_file(path)
         assert "short" not in str(refused.value)
+
+    @pytest.mark.fault("a-file-of-keys-counts-as-read-too-soon")
+    def test_who_meets_a_new_key_while_another_reads_the_file_reads_it_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Two threads at the same change: the second is not told that the key is missing because the first is at it.
+        """
+        old, new = Sealed.new_key(), Sealed.new_key()
+        path = _file(tmp_path / "keys", old)
+        seal = Sealed.from_file(path)
+        sealed = Sealed(new).seal(b"paid", CONTEXT)
+        _file(path, new, old)
+        opened: list[Any] = []
+        _meanwhile(monkeypatch, lambda: opened.append(_opened(seal, sealed)))
+
+        assert _opened(seal, sealed) == b"paid"
+        assert opened == [b"paid"]
+
+    @pytest.mark.fault("an-older-file-of-keys-is-kept")
+    def test_keys_of_an_older_file_do_not_stay(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Two threads read two states of the file, and the one that read the older is the last to say so.
+        """
+        keys = [Sealed.new_key() for _ in range(3)]
+        path = _file(tmp_path / "keys", keys[0])
+        seal = Sealed.from_file(path)
+        second, third = (Sealed(one).seal(b"paid", CONTEXT) for one in keys[1:])
+        _file(path, keys[1], keys[0])
+        opened: list[Any] = []
+
+        def change() -> None:
+            _file(path, *reversed(keys))
+            opened.append(_opened(seal, third))
+
+        _meanwhile(monkeypatch, change)
+
+        assert _opened(seal, second) == b"paid"
+        assert opened == [b"paid"]
+        assert _opened(seal, third) == b"paid"
 
     @pytest.mark.slow
     def test_keys_change_under_load(self, tmp_path: Path) -> None:
