@@ -11,6 +11,7 @@ from bench.settings import Settings
 LABELS = {
     "hand": "BEGIN IMMEDIATE; INSERT; COMMIT by hand, no key",
     "hand-process": "by hand in a process of its own: key, answer and row in one commit",
+    "rules-process": "LocalDatabase in a process of its own, keyed, nothing else between",
     "ours-local": "LocalDatabase, keyed",
     "ours": "Engine, keyed",
     "ours-plain": "Engine, without a key",

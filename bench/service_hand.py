@@ -6,7 +6,8 @@ The service by hand: the least that has to be done for its rows, and so their li
 A Starlette application on the same server that looks a bearer token's hash up and hands the request to a process of its
 own: a tenant's SQL must not run where tokens are. There the key, its answer and the business row commit together, and
 what has queued up meanwhile shares the commit; a replay is a SELECT. Reads have a process with a connection of their
-own, so that they wait for no disk. No fingerprint, no checks, no accounts, no quota, no journal, no log.
+own, so that they wait for no disk. No fingerprint, no checks, no accounts, no quota, no journal, no log. A process of
+the role `rules` runs the engine's own code in place of that.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -30,6 +33,7 @@ from starlette.types import Receive, Scope, Send
 
 from bench.service_app import CREATE, INSERT, READ, SELECT, WRITE
 from onceward.runtime.garbage import look_for_garbage_rarely
+from onceward.service.sql import Keyed, LocalDatabase
 from onceward.service.web.whole_response import try_to_send
 
 TOKEN = secrets.token_urlsafe(32)
@@ -173,17 +177,29 @@ def _read(connection: sqlite3.Connection, group: list[tuple[str | None, list[Any
     return [(encode({"rows": connection.execute(SELECT, params).fetchall()}), False) for _, params in group]
 
 
+def _write_by_rules(database: LocalDatabase, group: list[tuple[str | None, list[Any]]]) -> list[tuple[bytes, bool]]:
+    answers = []
+    for key, params in group:
+        done = database.query(INSERT, params, identity=None if key is None else Keyed("test:hand", key))
+        answers.append((cast("bytes", done.given), done.replayed))
+    return answers
+
+
 def _serve_database(file: str, role: str, link: socket.socket) -> None:
     """Do what comes, until nobody is there any more."""
-    connection = sqlite3.connect(file, isolation_level=None)
-    connection.execute("PRAGMA synchronous = FULL")
-    run = _write if role == "write" else _read
+    run: Callable[[list[tuple[str | None, list[Any]]]], list[tuple[bytes, bool]]]
+    if role == "rules":
+        run = partial(_write_by_rules, LocalDatabase(file))
+    else:
+        connection = sqlite3.connect(file, isolation_level=None)
+        connection.execute("PRAGMA synchronous = FULL")
+        run = partial(_write if role == "write" else _read, connection)
     look_for_garbage_rarely()
     received = b""
     while more := link.recv(1 << 20):
         received += more
         if len(received) >= _SIZE and len(received) - _SIZE >= int.from_bytes(received[:_SIZE], "big"):
-            text = msgspec.msgpack.encode(run(connection, _requests.decode(received[_SIZE:])))
+            text = msgspec.msgpack.encode(run(_requests.decode(received[_SIZE:])))
             received = b""
             link.sendall(len(text).to_bytes(_SIZE, "big") + text)
 

@@ -49,12 +49,15 @@ class Hand:
 
 
 class HandProcess:
-    """The limit of the engine: key, answer and row in one commit by hand, in a process of its own."""
+    """
+    Limits of the engine: key, answer and row in one commit in a process of its own, by hand; or by the engine's own
+    code, `LocalDatabase`, with nothing between it and the caller.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, role: str) -> None:
         self._file = folder / "process.db"
         make_database(self._file)
-        self._process = DatabaseProcess(self._file, "write")
+        self._process = DatabaseProcess(self._file, role)
 
     async def insert(self, key: str) -> bool:
         """One durable write under a key; whether it was a replay."""
@@ -121,7 +124,8 @@ class Through:
 
 ADAPTERS: dict[str, Callable[[Path], Any]] = {
     "hand": Hand,
-    "hand-process": HandProcess,
+    "hand-process": lambda folder: HandProcess(folder, "write"),
+    "rules-process": lambda folder: HandProcess(folder, "rules"),
     "ours-local": Local,
     "ours": lambda folder: Through(folder, keyed=True),
     "ours-plain": lambda folder: Through(folder, keyed=False),
@@ -140,7 +144,7 @@ class Sql:
     def check(self) -> None:
         """One row per key, however often it is sent; without a key a row each time."""
         replays = [self._run(self._adapter.insert("same")) for _ in range(3)]
-        keyed = self._name in ("ours", "ours-local", "hand-process")
+        keyed = self._name in ("ours", "ours-local", "hand-process", "rules-process")
         if (replays, self._run(self._adapter.rows())) != (([False, True, True], 1) if keyed else ([False] * 3, 3)):
             raise Broken(f"{replays} and {self._run(self._adapter.rows())} rows for one key sent three times")
 
