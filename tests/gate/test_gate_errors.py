@@ -93,6 +93,21 @@ def test_a_refusal_carries_its_operation_as_data(world: Any, kind: type[Onceward
     assert "charge:1" not in str(error)
 
 
+@pytest.mark.fault("a-quick-look-does-not-say-whose-failure-it-found")
+def test_a_stored_failure_carries_the_same_however_it_is_found(world: Any) -> None:
+    """
+    By the claim that found it first, and by the quick looks of those that come later.
+    """
+    gate, options = world.gate(scope="live:acme"), {"name": "charge", "remember": "all"}
+    with pytest.raises(ValueError, match="no"):
+        gate.run("charge:1", failing, **options)
+    heard = [world.hear(lambda: gate.run("charge:1", failing, **options)) for _ in range(3)]
+    told = [(one.key, one.operation, one.digest, one.fence, one.first_at) for one in heard]
+
+    assert [type(one) for one in heard] == [RecordedFailure] * 3
+    assert told == [("charge:1", "charge", *told[0][2:])] * 3
+
+
 def test_a_store_that_is_away_names_the_operation_that_was_asked_for(world: Any) -> None:
     """
     Its record was not seen, so fence and time are not known.

@@ -18,7 +18,16 @@ from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, EventType, Listener
 from onceward._core.fingerprint import fingerprint_canonical, fingerprint_form
 from onceward._core.finish_flow import outcome_of
-from onceward._core.keys import ENVIRONMENTS, KEY_PARTS, check_key, check_scope, digest_of, environment_key, record_id
+from onceward._core.keys import (
+    ENVIRONMENTS,
+    KEY_PARTS,
+    bare_key,
+    check_key,
+    check_scope,
+    digest_of,
+    environment_key,
+    record_id,
+)
 from onceward._core.operation import Operation, Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import Claimant, Guarantee, new_tuple, replays
@@ -260,12 +269,16 @@ class CallFactory:
     def _replayed(
         self,
         id: bytes,
+        key: str,
         fingerprint: bytes,
         operation: str,
         restore: Restorer | None,
         seen: PeekResult | None = None,
     ) -> Outcome[Any] | None:
-        """The stored outcome, if a quick look finds it (or has `seen` it). Not while failpoints are armed."""
+        """
+        The stored outcome, if a quick look finds it (or has `seen` it). Not while failpoints are armed. `key` is the
+        stored one.
+        """
         if seen is None:
             if self._peek is None or ARMED:
                 return None
@@ -278,7 +291,8 @@ class CallFactory:
         try:
             return outcome_of(seen, restore)
         except OncewardError as error:
-            raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
+            # The look has not read them, and a retry of the same request says the same.
+            raise error.about(key=bare_key(self.scope, key), digest=digest_of(id), operation=operation)  # noqa: B904
 
     async def _after_look(
         self,
@@ -295,7 +309,7 @@ class CallFactory:
         if seen is not None and self._sealer is not None:
             seen = self._sealer.opened_peek(seen, self.scope, id)
         if seen is not None:
-            outcome = self._replayed(id, fingerprint, operation, None, seen)
+            outcome = self._replayed(id, name.parts[0], fingerprint, operation, None, seen)
             if outcome is not None:
                 return outcome
         return self._prepared(name, fingerprint, terms, operation, invoke, probe)
@@ -353,7 +367,7 @@ class CallFactory:
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
         if operation is None:
             operation = shown_name(fn.__qualname__) if type(fn) is FunctionType else function_name(fn)
-        outcome = self._replayed(id, fingerprint, operation, None)
+        outcome = self._replayed(id, stored, fingerprint, operation, None)
         if outcome is not None:
             return outcome
         name = new_tuple(RecordName, (id, KEY, (stored,), None, key))
@@ -386,7 +400,7 @@ class CallFactory:
         looking = None if look is None or ARMED else look(id)
         if looking is not None:
             return self._after_look(looking, name, fingerprint, terms, operation, invoke, probe)
-        outcome = self._replayed(id, fingerprint, operation, None)
+        outcome = self._replayed(id, stored, fingerprint, operation, None)
         if outcome is not None:
             return outcome
         return self._prepared(name, fingerprint, terms, operation, invoke, probe)
@@ -462,7 +476,7 @@ class CallFactory:
         key = self.stored_key(given)
         id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(declared.request_of(arguments))
         if declared.connection is None:
-            outcome = self._replayed(id, fingerprint, declared.name, declared.restore)
+            outcome = self._replayed(id, key, fingerprint, declared.name, declared.restore)
             if outcome is not None:
                 return outcome, arguments
         prepared = self._prepared(
