@@ -139,8 +139,8 @@ class IdempotencyMiddleware:
             raw = raw.partition(b"?")[0]
         given = scope["headers"]
         by_name, single = dict(given), None
-        if len(by_name) == len(given) and b"".join(by_name).islower():
-            single, headers = by_name, [*by_name.items()]
+        if type(given) is list and len(by_name) == len(given) and b"".join(by_name).islower():
+            single, headers = by_name, given
         else:
             headers = [(name.lower(), value) for name, value in given]
         state = scope.get("state")

@@ -20,6 +20,8 @@ from onceward.http.server.profile import Profile
 
 HEADER_BYTES_MAX = 4_096
 """A longer header is refused unread: the longest key, with every character escaped, is an eighth of that."""
+_PLAIN = re.compile(rb"[!#-~][!-~]*")
+"""A bare key, as most clients send it: what is left of the checks below is its length."""
 _PLAIN_QUOTED = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]*)"')
 """One quoted text without escapes: what nearly every client sends, and read without the parser."""
 
@@ -111,6 +113,8 @@ def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:
 
 
 def _read(raw: bytes, name: str, profile: Profile) -> str:
+    if len(raw) <= profile.key_characters_max and _PLAIN.fullmatch(raw):
+        return raw.decode("ascii")
     if len(raw) > HEADER_BYTES_MAX:
         raise KeyInvalid(f"{name} is longer than {profile.key_characters_max} characters; it is never shortened")
     text = raw.decode("latin-1").strip(" \t")
