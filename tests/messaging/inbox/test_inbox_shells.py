@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from inbox_support import SCOPE, TEXT, World, pacspace
 
+from onceward import ConfigurationError
 from onceward.messaging.inbox import AsyncInbox, Inbox, handler
 from onceward.messaging.inbox.stored_sources import StoredSource
 from onceward.messaging.webhooks import GitHub, PacSpace, StandardWebhooks
@@ -169,3 +170,16 @@ def until(found: Any, server: subprocess.Popen[bytes]) -> Any:
         assert server.poll() is None and time.monotonic() < end
         time.sleep(0.02)
     return seen
+
+
+@pytest.mark.fault("a-refused-inbox-leaves-its-store-open")
+@pytest.mark.parametrize("inbox", [Inbox, AsyncInbox], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("lease", [-1, "soon"])
+def test_an_inbox_that_is_refused_has_opened_nothing(tmp_path: Path, inbox: Any, lease: Any) -> None:
+    """
+    What is wrong with its lease is said before its database is made.
+    """
+    with pytest.raises(ConfigurationError, match="lease"):
+        inbox(f"sqlite:///{tmp_path}/inbox.db", scope="live:acme", lease=lease)
+
+    assert list(tmp_path.iterdir()) == []

@@ -60,6 +60,7 @@ class InboxBase:
         self._environment = environment or REAL
         self._sources: dict[str, Source] = {}
         self._sealer = make_sealer(seal, sealed_only=sealed_only)
+        lease_us = microseconds(lease, "lease")  # Before anything is opened, like all that can be refused.
         self._tables = TablesRunner(open_tables(store, SCHEMA, self._environment, create=True))
         try:
             self._gate = Gate(
@@ -73,9 +74,7 @@ class InboxBase:
             self._tables.close()
             raise
         self._shelf = StoredSources(self._environment) if stored_sources else None
-        self._processor = EventProcessor(
-            self._gate, self._tables, self._source, microseconds(lease, "lease"), self._sealer
-        )
+        self._processor = EventProcessor(self._gate, self._tables, self._source, lease_us, self._sealer)
         self._workers: list[Workers] = []
 
     def add(self, source: Source) -> None:
