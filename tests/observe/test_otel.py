@@ -20,6 +20,7 @@ from onceward import AsyncGate, Gate
 from onceward.errors import OncewardError
 from onceward.gate import Event, EventType
 from onceward.observe import Metrics
+from onceward.observe.catalogue import CATALOGUE
 from onceward.observe.otel import FirstRun, MemoryTraceLinks, OtelMetrics, Tracing
 from onceward.retry import Retry
 from onceward.runtime.event_stream import EVENT_STREAM
@@ -214,9 +215,10 @@ def test_both_kinds_of_metrics_count_the_same(heard: Callable[[Any], Any], still
         for metric in scope.metrics
     }
     expected: dict[str, float] = {"onceward.oldest_in_flight": 0.0}
-    for (metric, _), value in plain._numbers.items():
-        expected[metric.otel_name] = expected.get(metric.otel_name, 0) + value
-    for (metric, _), histogram in plain._histograms.items():
-        expected[metric.otel_name] = expected.get(metric.otel_name, 0) + sum(histogram.counts)
+    for metric in CATALOGUE:
+        counted = [*plain._numbers[metric.name].values()]
+        counted += [sum(one.counts) for one in plain._histograms[metric.name].values()]
+        if counted:
+            expected[metric.otel_name] = sum(counted)
 
     assert found == expected

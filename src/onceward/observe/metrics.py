@@ -58,8 +58,9 @@ class Metrics(EventMeter):
 
     def __init__(self, *, names_max: int = NAMES_MAX, scopes: bool = False, environment: Environment = REAL) -> None:
         super().__init__(names_max=names_max, scopes=scopes, environment=environment)
-        self._numbers: dict[tuple[Metric, tuple[str, ...]], float] = {}
-        self._histograms: dict[tuple[Metric, tuple[str, ...]], _Histogram] = {}
+        # By the metric's name, then by its labels' values: the hash of a whole `Metric` would be a tenth of an event.
+        self._numbers: dict[str, dict[tuple[str, ...], float]] = {one.name: {} for one in CATALOGUE}
+        self._histograms: dict[str, dict[tuple[str, ...], _Histogram]] = {one.name: {} for one in CATALOGUE}
         self._collectors: list[Collector] = []
 
     def add_collector(self, collector: Collector) -> None:
@@ -77,43 +78,43 @@ class Metrics(EventMeter):
         values = tuple(labels[label] for label in metric.labels)
         with self._guard:
             if metric.kind == HISTOGRAM:
-                found = self._histograms.get((metric, values))
+                found = self._histograms[name].get(values)
                 return 0.0 if found is None else float(sum(found.counts))
-            return self._numbers.get((metric, values), 0.0)
+            return self._numbers[name].get(values, 0.0)
 
     def text(self) -> str:
         """Everything in Prometheus' text format."""
         collected = [sample for collector in self._collectors for sample in _collected(collector)]
         collected.append(MetricSample(catalogue.OLDEST_IN_FLIGHT, (), self.oldest_in_flight()))
-        lines: dict[Metric, list[str]] = {}
+        asked: dict[str, list[MetricSample]] = {}
+        for sample in collected:
+            asked.setdefault(sample.metric.name, []).append(sample)
         with self._guard:
-            numbers = [MetricSample(metric, values, value) for (metric, values), value in self._numbers.items()]
-            for sample in (*numbers, *collected):
-                line = f"{sample.metric.name}{_labels(sample.metric, sample.values)} {_number(sample.value)}"
-                lines.setdefault(sample.metric, []).append(line)
-            for (metric, values), histogram in self._histograms.items():
-                lines.setdefault(metric, []).extend(_histogram_lines(metric, values, histogram))
-        return "".join(
-            f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
-            + "\n".join(lines[metric])
-            + "\n"
-            for metric in CATALOGUE
-            if metric in lines
-        )
+            return "".join(map(self._section, CATALOGUE, [asked.get(metric.name, []) for metric in CATALOGUE]))
+
+    def _section(self, metric: Metric, asked: list[MetricSample]) -> str:
+        """What there is of one metric."""
+        numbers = [*self._numbers[metric.name].items(), *[(sample.values, sample.value) for sample in asked]]
+        lines = [f"{metric.name}{_labels(metric, values)} {_number(value)}" for values, value in numbers]
+        for values, histogram in self._histograms[metric.name].items():
+            lines += _histogram_lines(metric, values, histogram)
+        if not lines:
+            return ""
+        return "\n".join([f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *lines, ""])
 
     def _add(self, metric: Metric, values: tuple[str, ...], amount: float = 1.0) -> None:
-        series = (metric, values)
-        self._numbers[series] = self._numbers.get(series, 0.0) + amount
+        series = self._numbers[metric.name]
+        series[values] = series.get(values, 0.0) + amount
 
     def _observe(self, metric: Metric, values: tuple[str, ...], seconds: float) -> None:
-        series = (metric, values)
-        histogram = self._histograms.get(series)
+        series = self._histograms[metric.name]
+        histogram = series.get(values)
         if histogram is None:
-            histogram = self._histograms[series] = _Histogram()
+            histogram = series[values] = _Histogram()
         histogram.observe(seconds)
 
     def _set(self, metric: Metric, values: tuple[str, ...], value: float) -> None:
-        self._numbers[metric, values] = value
+        self._numbers[metric.name][values] = value
 
 
 def _collected(collector: Collector) -> list[MetricSample]:
