@@ -42,14 +42,24 @@ class Enough:
 
 
 class Slices:
-    """An adapter with its pool of threads and its event loop. What follows `separate` is for the adapter."""
+    """
+    An adapter with its pool of threads and its event loop. What follows `separate` is for the adapter.
+
+    `separate` adapters have a file for each colour, and another pair of them for threads and tasks: whoever is fast
+    there would else have the longest table when one caller is measured.
+    """
 
     def __init__(self, folder: Path, place: str, separate: str, *arguments: str) -> None:
         module, _, name = place.partition(":")
         self._work = Work()
         self._loop = asyncio.new_event_loop()
-        self._adapter: Adapter = getattr(importlib.import_module(module), name)(folder, self._work, *arguments)
+        make = getattr(importlib.import_module(module), name)
+        self._adapter: Adapter = make(folder, self._work, *arguments)
         self._separate = separate == "separate"
+        self._crowd = self._adapter
+        if self._separate:
+            (folder / "crowd").mkdir()
+            self._crowd = make(folder / "crowd", self._work, *arguments)
         self._pool = ThreadPoolExecutor(THREADS)
         self._settled: list[tuple[str, Request]] = []
 
@@ -60,10 +70,12 @@ class Slices:
             adapter.fresh(*_named(work))
             return
         self._settled = [_named(work) for _ in range(SETTLED)]
-        self._check("blocking", adapter.fresh, adapter.replay)
         if self._separate:
-            self._check("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
+            for one in (adapter, self._crowd):
+                self._check("blocking", one.fresh, one.replay)
+                self._check("awaiting", self._awaited(one.afresh), self._awaited(one.areplay))
             return
+        self._check("blocking", adapter.fresh, adapter.replay)
         self._check_one("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
         if adapter.replay(*self._settled[0]) != self._awaited(adapter.areplay)(*self._settled[0]):
             raise Broken("awaiting: a replay gave another answer than the blocking one")
@@ -115,39 +127,39 @@ class Slices:
     def _run(self, case: str, enough: Enough) -> int:
         kind, shape = case.split("_")
         if shape == "seq":
-            return self._blocking(kind, enough)
+            return self._blocking(self._adapter, kind, enough)
         if shape == "thr":
-            return sum(self._pool.map(lambda _: self._blocking(kind, enough), range(THREADS)))
+            return sum(self._pool.map(lambda _: self._blocking(self._crowd, kind, enough), range(THREADS)))
         if shape == "aseq":
-            return self._loop.run_until_complete(self._awaiting(kind, enough))
+            return self._loop.run_until_complete(self._awaiting(self._adapter, kind, enough))
         return sum(self._loop.run_until_complete(self._tasks(kind, enough)))
 
-    def _blocking(self, kind: str, enough: Enough) -> int:
+    def _blocking(self, adapter: Adapter, kind: str, enough: Enough) -> int:
         done, more = 0, enough.more
         if kind == "fresh":
-            work, fresh = self._work, self._adapter.fresh
+            work, fresh = self._work, adapter.fresh
             while more():
                 key = work.key()
                 fresh(key, work.request(key))
                 done += 1
         else:
-            settled, replay = self._settled, self._adapter.replay
+            settled, replay = self._settled, adapter.replay
             while more():
                 key, request = settled[done % SETTLED]
                 replay(key, request)
                 done += 1
         return done
 
-    async def _awaiting(self, kind: str, enough: Enough) -> int:
+    async def _awaiting(self, adapter: Adapter, kind: str, enough: Enough) -> int:
         done, more = 0, enough.more
         if kind == "fresh":
-            work, fresh = self._work, self._adapter.afresh
+            work, fresh = self._work, adapter.afresh
             while more():
                 key = work.key()
                 await fresh(key, work.request(key))
                 done += 1
         else:
-            settled, replay = self._settled, self._adapter.areplay
+            settled, replay = self._settled, adapter.areplay
             while more():
                 key, request = settled[done % SETTLED]
                 await replay(key, request)
@@ -155,12 +167,14 @@ class Slices:
         return done
 
     async def _tasks(self, kind: str, enough: Enough) -> list[int]:
-        return await asyncio.gather(*(self._awaiting(kind, enough) for _ in range(TASKS)))
+        return await asyncio.gather(*(self._awaiting(self._crowd, kind, enough) for _ in range(TASKS)))
 
     def close(self) -> None:
         """Let go."""
         self._pool.shutdown()
         self._adapter.close()
+        if self._crowd is not self._adapter:
+            self._crowd.close()
         self._loop.close()
 
 
