@@ -169,7 +169,7 @@ class Sealed:
             try:
                 keys = self._keys = _keys_of(file.read(), seen)
             except ConfigurationError:
-                self._keys = keys._replace(seen=seen)  # A file that cannot be used is read once, and logged once.
+                keys = self._keys = self._keys._replace(seen=seen)  # What cannot be used is read, and logged, once.
                 raise
             _log.info("onceward: %s has changed; key %s seals from now on", file.path, keys.first.id)
         except ConfigurationError as error:
