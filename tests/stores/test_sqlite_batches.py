@@ -373,6 +373,8 @@ class Interrupted(KeyboardInterrupt):
     """Told from a real Ctrl-C."""
 
 
+# One may strike while a weak set forgets what has gone: Python can raise nothing there, and says so.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function WeakSet:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 def test_interrupts_at_any_moment_leave_a_store_that_works(store: SqliteStore) -> None:
     """
