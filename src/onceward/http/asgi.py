@@ -139,8 +139,8 @@ class IdempotencyMiddleware:
             raw = raw.partition(b"?")[0]
         given = scope["headers"]
         by_name, single = dict(given), None
-        if type(given) is list and len(by_name) == len(given) and b"".join(by_name).islower():
-            single, headers = by_name, given
+        if len(by_name) == len(given) and b"".join(by_name).islower():
+            single, headers = by_name, [*by_name.items()]
         else:
             headers = [(name.lower(), value) for name, value in given]
         state = scope.get("state")

@@ -144,6 +144,7 @@ def test_255_characters_are_a_key_and_256_are_not() -> None:
             key(value)
 
 
+@pytest.mark.fault("a-bare-key-of-any-length")
 @pytest.mark.requirement("A18")
 def test_the_profile_sets_the_length() -> None:
     """
