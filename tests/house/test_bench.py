@@ -218,6 +218,22 @@ def test_an_adapter_that_runs_an_effect_twice_is_not_timed(tmp_path: Path) -> No
     slices.close()
 
 
+@pytest.mark.parametrize(("separate", "one", "crowd"), [("separate", 4, 5), ("shared", 9, 9)])
+def test_one_caller_has_a_file_apart_from_that_of_a_crowd(tmp_path: Path, separate: str, one: int, crowd: int) -> None:
+    """
+    What threads and tasks write makes no longer table for one caller, where an adapter has files of its own.
+    """
+    from bench.slices import Slices
+
+    (tmp_path / "planted.py").write_text(TWICE)
+    slices: Any = Slices(tmp_path, "planted:Twice", separate)
+    for case, operations in (("fresh_seq", 3), ("fresh_aseq", 1), ("fresh_thr", 2), ("fresh_task", 3)):
+        slices.count(case, operations)
+
+    assert (len(slices._adapter.kept), len(slices._crowd.kept)) == (one, crowd)
+    slices.close()
+
+
 def test_syncs_are_counted_between_marks() -> None:
     """
     What stands before, after and between batches does not count, nor does the second half of an interrupted line.
