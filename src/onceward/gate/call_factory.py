@@ -291,7 +291,7 @@ class CallFactory:
         try:
             return outcome_of(seen, restore)
         except OncewardError as error:
-            # The look has not read them, and a retry of the same request says the same.
+            # A look reads neither the key nor the operation: they are what this caller asked for.
             raise error.about(key=bare_key(self.scope, key), digest=digest_of(id), operation=operation)  # noqa: B904
 
     async def _after_look(
